@@ -1,0 +1,1 @@
+"""Danube for Spark."""

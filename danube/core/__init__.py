@@ -1,0 +1,1 @@
+"""The ground floor: names, batches, frames, protocols, errors. Imports nothing of ours."""
