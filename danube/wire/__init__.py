@@ -1,0 +1,1 @@
+"""The wire: generated stubs, translation to and from core, channel options, the status table."""

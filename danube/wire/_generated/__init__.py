@@ -1,0 +1,1 @@
+"""Stubs generated from proto/ by scripts/generate_stubs.py; never edited by hand."""
