@@ -119,7 +119,9 @@ def _download(name: str, project: Path, out: Path) -> None:
         failures.append(f"{command[0]}: {failure or f'did not bring {missing}'}")
     raise JarsMissing(
         f"could not fetch the {name!r} jars. Check the network and the proxy or mirror settings of "
-        "mvn (or of Ivy: DANUBE_IVY_SETTINGS).\n" + "\n".join(failures)
+        "mvn (or of Ivy: DANUBE_IVY_SETTINGS). Where a company's certificate is in the way, name a "
+        "trust store that has it: JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=FILE\n"
+        + "\n".join(failures)
     )
 
 
