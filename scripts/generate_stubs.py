@@ -1,10 +1,9 @@
 """Generate the gRPC stubs of ``proto/`` into ``danube/wire/_generated``.
 
 For every ``proto/Name.proto``: ``Name_pb2.py`` and ``Name_pb2_grpc.py`` by grpcio-tools, and typed
-``.pyi`` of both by mypy-protobuf (asyncio only: that is what broker and client speak). protoc writes
-imports as if its output directory were on ``sys.path``; they are rewritten to package-relative
-ones. The result depends on nothing but ``proto/`` and the versions of the two generators, so a
-test can compare it with what is in the tree.
+``.pyi`` of both by mypy-protobuf. protoc writes imports as if its output directory were on
+``sys.path``; they are rewritten to package-relative ones. The result depends on nothing but
+``proto/`` and the versions of the two generators, so a test can compare it with the tree.
 
     python scripts/generate_stubs.py            # write into danube/wire/_generated
     python scripts/generate_stubs.py --into DIR # write somewhere else
@@ -26,7 +25,6 @@ TARGET = ROOT / "danube" / "wire" / "_generated"
 
 _INIT = '"""Stubs generated from proto/ by scripts/generate_stubs.py; never edited by hand."""\n'
 _IMPORT = re.compile(r"^import (\w+_pb2)( as \w+)?$", re.MULTILINE)
-_CONTEXT = re.compile(r"context: _aio\.ServicerContext\[.*\],$", re.MULTILINE)
 
 
 def proto_files(directory: Path = PROTO) -> list[str]:
@@ -54,7 +52,7 @@ def _run_protoc(into: Path) -> None:
         f"--python_out={into}",
         f"--grpc_python_out={into}",
         f"--mypy_out=quiet:{into}",
-        f"--mypy_grpc_out=quiet,only_async:{into}",
+        f"--mypy_grpc_out=quiet:{into}",
         *proto_files(),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -65,26 +63,6 @@ def _run_protoc(into: Path) -> None:
 def relative_imports(text: str) -> str:
     """``text`` with protoc's top-level imports of stubs made relative to their package."""
     return _IMPORT.sub(lambda found: f"from . import {found[1]}{found[2] or ''}", text)
-
-
-def plain_contexts(text: str) -> str:
-    """``text`` with the parameters of ``ServicerContext`` open, so that one alias fits every call.
-
-    mypy-protobuf writes the exact request and an ``Awaitable`` of the reply into each; a servicer
-    would have to repeat that to override the method.
-    """
-    return _CONTEXT.sub("context: _aio.ServicerContext[_typing.Any, _typing.Any],", text)
-
-
-def _finish(path: Path) -> None:
-    text = relative_imports(path.read_text(encoding="utf-8"))
-    if path.name.endswith("_grpc.pyi"):
-        text = plain_contexts(text)
-        if "import typing as _typing" not in text:
-            text = text.replace(
-                "import abc as _abc_1", "import abc as _abc_1\nimport typing as _typing"
-            )
-    path.write_text(text, encoding="utf-8")
 
 
 def generate(into: Path) -> list[Path]:
@@ -100,7 +78,7 @@ def generate(into: Path) -> list[Path]:
     (into / "__init__.py").write_text(_INIT, encoding="utf-8")
     written = sorted([*into.glob("*.py"), *into.glob("*.pyi")])
     for path in written:
-        _finish(path)
+        path.write_text(relative_imports(path.read_text(encoding="utf-8")), encoding="utf-8")
     return written
 
 

@@ -10,8 +10,21 @@ from collections import abc as _abc
 from grpc import aio as _aio
 from . import DanubeAdmin_pb2 as _DanubeAdmin_pb2
 import abc as _abc_1
+import grpc as _grpc
+import sys
 import typing as _typing
 
+if sys.version_info >= (3, 11):
+    from typing import Self as _Self
+else:
+    from typing_extensions import Self as _Self
+
+_T = _typing.TypeVar("_T")
+
+class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
+
+class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
+    ...
 
 GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
@@ -19,16 +32,34 @@ GRPC_VERSION: str
 class BrokerAdminStub:
     """--- brokers --------------------------------------------------------------------------------"""
 
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    ListBrokers: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.Empty, _DanubeAdmin_pb2.BrokerListResponse]
-    GetLeaderBroker: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.Empty, _DanubeAdmin_pb2.BrokerResponse]
-    ListNamespaces: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.Empty, _DanubeAdmin_pb2.NamespaceListResponse]
-    UnloadBroker: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.UnloadBrokerRequest, _DanubeAdmin_pb2.UnloadBrokerResponse]
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> BrokerAdminAsyncStub: ...
+    ListBrokers: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.Empty, _DanubeAdmin_pb2.BrokerListResponse]
+    GetLeaderBroker: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.Empty, _DanubeAdmin_pb2.BrokerResponse]
+    ListNamespaces: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.Empty, _DanubeAdmin_pb2.NamespaceListResponse]
+    UnloadBroker: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.UnloadBrokerRequest, _DanubeAdmin_pb2.UnloadBrokerResponse]
     """Move every topic off a broker, and leave it drained."""
-    ActivateBroker: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.ActivateBrokerRequest, _DanubeAdmin_pb2.ActivateBrokerResponse]
+    ActivateBroker: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.ActivateBrokerRequest, _DanubeAdmin_pb2.ActivateBrokerResponse]
     """Take a drained broker back into service."""
-    GetClusterBalance: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.ClusterBalanceRequest, _DanubeAdmin_pb2.ClusterBalanceResponse]
-    TriggerRebalance: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.RebalanceRequest, _DanubeAdmin_pb2.RebalanceResponse]
+    GetClusterBalance: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.ClusterBalanceRequest, _DanubeAdmin_pb2.ClusterBalanceResponse]
+    TriggerRebalance: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.RebalanceRequest, _DanubeAdmin_pb2.RebalanceResponse]
+
+@_typing.type_check_only
+class BrokerAdminAsyncStub(BrokerAdminStub):
+    """--- brokers --------------------------------------------------------------------------------"""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    ListBrokers: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.Empty, _DanubeAdmin_pb2.BrokerListResponse]  # type: ignore[assignment]
+    GetLeaderBroker: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.Empty, _DanubeAdmin_pb2.BrokerResponse]  # type: ignore[assignment]
+    ListNamespaces: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.Empty, _DanubeAdmin_pb2.NamespaceListResponse]  # type: ignore[assignment]
+    UnloadBroker: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.UnloadBrokerRequest, _DanubeAdmin_pb2.UnloadBrokerResponse]  # type: ignore[assignment]
+    """Move every topic off a broker, and leave it drained."""
+    ActivateBroker: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.ActivateBrokerRequest, _DanubeAdmin_pb2.ActivateBrokerResponse]  # type: ignore[assignment]
+    """Take a drained broker back into service."""
+    GetClusterBalance: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.ClusterBalanceRequest, _DanubeAdmin_pb2.ClusterBalanceResponse]  # type: ignore[assignment]
+    TriggerRebalance: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.RebalanceRequest, _DanubeAdmin_pb2.RebalanceResponse]  # type: ignore[assignment]
 
 class BrokerAdminServicer(metaclass=_abc_1.ABCMeta):
     """--- brokers --------------------------------------------------------------------------------"""
@@ -37,63 +68,76 @@ class BrokerAdminServicer(metaclass=_abc_1.ABCMeta):
     def ListBrokers(
         self,
         request: _DanubeAdmin_pb2.Empty,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.BrokerListResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.BrokerListResponse, _abc.Awaitable[_DanubeAdmin_pb2.BrokerListResponse]]: ...
 
     @_abc_1.abstractmethod
     def GetLeaderBroker(
         self,
         request: _DanubeAdmin_pb2.Empty,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.BrokerResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.BrokerResponse, _abc.Awaitable[_DanubeAdmin_pb2.BrokerResponse]]: ...
 
     @_abc_1.abstractmethod
     def ListNamespaces(
         self,
         request: _DanubeAdmin_pb2.Empty,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.NamespaceListResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.NamespaceListResponse, _abc.Awaitable[_DanubeAdmin_pb2.NamespaceListResponse]]: ...
 
     @_abc_1.abstractmethod
     def UnloadBroker(
         self,
         request: _DanubeAdmin_pb2.UnloadBrokerRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.UnloadBrokerResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.UnloadBrokerResponse, _abc.Awaitable[_DanubeAdmin_pb2.UnloadBrokerResponse]]:
         """Move every topic off a broker, and leave it drained."""
 
     @_abc_1.abstractmethod
     def ActivateBroker(
         self,
         request: _DanubeAdmin_pb2.ActivateBrokerRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.ActivateBrokerResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.ActivateBrokerResponse, _abc.Awaitable[_DanubeAdmin_pb2.ActivateBrokerResponse]]:
         """Take a drained broker back into service."""
 
     @_abc_1.abstractmethod
     def GetClusterBalance(
         self,
         request: _DanubeAdmin_pb2.ClusterBalanceRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.ClusterBalanceResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.ClusterBalanceResponse, _abc.Awaitable[_DanubeAdmin_pb2.ClusterBalanceResponse]]: ...
 
     @_abc_1.abstractmethod
     def TriggerRebalance(
         self,
         request: _DanubeAdmin_pb2.RebalanceRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.RebalanceResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.RebalanceResponse, _abc.Awaitable[_DanubeAdmin_pb2.RebalanceResponse]]: ...
 
-def add_BrokerAdminServicer_to_server(servicer: BrokerAdminServicer, server: _aio.Server) -> None: ...
+def add_BrokerAdminServicer_to_server(servicer: BrokerAdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class ClusterAdminStub:
     """--- cluster membership ---------------------------------------------------------------------"""
 
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> ClusterAdminAsyncStub: ...
+    ClusterStatus: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.Empty, _DanubeAdmin_pb2.ClusterStatusResponse]
+    AddNode: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.AddNodeRequest, _DanubeAdmin_pb2.AddNodeResponse]
+    PromoteNode: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.PromoteNodeRequest, _DanubeAdmin_pb2.PromoteNodeResponse]
+    RemoveNode: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.RemoveNodeRequest, _DanubeAdmin_pb2.RemoveNodeResponse]
+
+@_typing.type_check_only
+class ClusterAdminAsyncStub(ClusterAdminStub):
+    """--- cluster membership ---------------------------------------------------------------------"""
+
     def __init__(self, channel: _aio.Channel) -> None: ...
-    ClusterStatus: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.Empty, _DanubeAdmin_pb2.ClusterStatusResponse]
-    AddNode: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.AddNodeRequest, _DanubeAdmin_pb2.AddNodeResponse]
-    PromoteNode: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.PromoteNodeRequest, _DanubeAdmin_pb2.PromoteNodeResponse]
-    RemoveNode: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.RemoveNodeRequest, _DanubeAdmin_pb2.RemoveNodeResponse]
+    ClusterStatus: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.Empty, _DanubeAdmin_pb2.ClusterStatusResponse]  # type: ignore[assignment]
+    AddNode: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.AddNodeRequest, _DanubeAdmin_pb2.AddNodeResponse]  # type: ignore[assignment]
+    PromoteNode: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.PromoteNodeRequest, _DanubeAdmin_pb2.PromoteNodeResponse]  # type: ignore[assignment]
+    RemoveNode: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.RemoveNodeRequest, _DanubeAdmin_pb2.RemoveNodeResponse]  # type: ignore[assignment]
 
 class ClusterAdminServicer(metaclass=_abc_1.ABCMeta):
     """--- cluster membership ---------------------------------------------------------------------"""
@@ -102,41 +146,56 @@ class ClusterAdminServicer(metaclass=_abc_1.ABCMeta):
     def ClusterStatus(
         self,
         request: _DanubeAdmin_pb2.Empty,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.ClusterStatusResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.ClusterStatusResponse, _abc.Awaitable[_DanubeAdmin_pb2.ClusterStatusResponse]]: ...
 
     @_abc_1.abstractmethod
     def AddNode(
         self,
         request: _DanubeAdmin_pb2.AddNodeRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.AddNodeResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.AddNodeResponse, _abc.Awaitable[_DanubeAdmin_pb2.AddNodeResponse]]: ...
 
     @_abc_1.abstractmethod
     def PromoteNode(
         self,
         request: _DanubeAdmin_pb2.PromoteNodeRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.PromoteNodeResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.PromoteNodeResponse, _abc.Awaitable[_DanubeAdmin_pb2.PromoteNodeResponse]]: ...
 
     @_abc_1.abstractmethod
     def RemoveNode(
         self,
         request: _DanubeAdmin_pb2.RemoveNodeRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.RemoveNodeResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.RemoveNodeResponse, _abc.Awaitable[_DanubeAdmin_pb2.RemoveNodeResponse]]: ...
 
-def add_ClusterAdminServicer_to_server(servicer: ClusterAdminServicer, server: _aio.Server) -> None: ...
+def add_ClusterAdminServicer_to_server(servicer: ClusterAdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class NamespaceAdminStub:
     """--- namespaces -----------------------------------------------------------------------------"""
 
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    GetNamespaceTopics: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.NamespaceRequest, _DanubeAdmin_pb2.TopicListResponse]
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> NamespaceAdminAsyncStub: ...
+    GetNamespaceTopics: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.NamespaceRequest, _DanubeAdmin_pb2.TopicListResponse]
     """Answers with topics as namespace/topic, without the leading slash."""
-    GetNamespacePolicies: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.NamespaceRequest, _DanubeAdmin_pb2.PolicyResponse]
-    CreateNamespace: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.NamespaceRequest, _DanubeAdmin_pb2.NamespaceResponse]
-    DeleteNamespace: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.NamespaceRequest, _DanubeAdmin_pb2.NamespaceResponse]
+    GetNamespacePolicies: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.NamespaceRequest, _DanubeAdmin_pb2.PolicyResponse]
+    CreateNamespace: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.NamespaceRequest, _DanubeAdmin_pb2.NamespaceResponse]
+    DeleteNamespace: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.NamespaceRequest, _DanubeAdmin_pb2.NamespaceResponse]
+    """Only an empty one."""
+
+@_typing.type_check_only
+class NamespaceAdminAsyncStub(NamespaceAdminStub):
+    """--- namespaces -----------------------------------------------------------------------------"""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    GetNamespaceTopics: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.NamespaceRequest, _DanubeAdmin_pb2.TopicListResponse]  # type: ignore[assignment]
+    """Answers with topics as namespace/topic, without the leading slash."""
+    GetNamespacePolicies: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.NamespaceRequest, _DanubeAdmin_pb2.PolicyResponse]  # type: ignore[assignment]
+    CreateNamespace: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.NamespaceRequest, _DanubeAdmin_pb2.NamespaceResponse]  # type: ignore[assignment]
+    DeleteNamespace: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.NamespaceRequest, _DanubeAdmin_pb2.NamespaceResponse]  # type: ignore[assignment]
     """Only an empty one."""
 
 class NamespaceAdminServicer(metaclass=_abc_1.ABCMeta):
@@ -146,54 +205,79 @@ class NamespaceAdminServicer(metaclass=_abc_1.ABCMeta):
     def GetNamespaceTopics(
         self,
         request: _DanubeAdmin_pb2.NamespaceRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.TopicListResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.TopicListResponse, _abc.Awaitable[_DanubeAdmin_pb2.TopicListResponse]]:
         """Answers with topics as namespace/topic, without the leading slash."""
 
     @_abc_1.abstractmethod
     def GetNamespacePolicies(
         self,
         request: _DanubeAdmin_pb2.NamespaceRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.PolicyResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.PolicyResponse, _abc.Awaitable[_DanubeAdmin_pb2.PolicyResponse]]: ...
 
     @_abc_1.abstractmethod
     def CreateNamespace(
         self,
         request: _DanubeAdmin_pb2.NamespaceRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.NamespaceResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.NamespaceResponse, _abc.Awaitable[_DanubeAdmin_pb2.NamespaceResponse]]: ...
 
     @_abc_1.abstractmethod
     def DeleteNamespace(
         self,
         request: _DanubeAdmin_pb2.NamespaceRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.NamespaceResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.NamespaceResponse, _abc.Awaitable[_DanubeAdmin_pb2.NamespaceResponse]]:
         """Only an empty one."""
 
-def add_NamespaceAdminServicer_to_server(servicer: NamespaceAdminServicer, server: _aio.Server) -> None: ...
+def add_NamespaceAdminServicer_to_server(servicer: NamespaceAdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class TopicAdminStub:
     """--- topics ---------------------------------------------------------------------------------"""
 
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    ListNamespaceTopics: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.NamespaceRequest, _DanubeAdmin_pb2.TopicInfoListResponse]
-    ListBrokerTopics: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.BrokerRequest, _DanubeAdmin_pb2.TopicInfoListResponse]
-    CreateTopic: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.NewTopicRequest, _DanubeAdmin_pb2.TopicResponse]
-    CreatePartitionedTopic: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.PartitionedTopicRequest, _DanubeAdmin_pb2.TopicResponse]
-    DeleteTopic: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.TopicRequest, _DanubeAdmin_pb2.TopicResponse]
-    UnloadTopic: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.TopicRequest, _DanubeAdmin_pb2.TopicResponse]
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> TopicAdminAsyncStub: ...
+    ListNamespaceTopics: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.NamespaceRequest, _DanubeAdmin_pb2.TopicInfoListResponse]
+    ListBrokerTopics: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.BrokerRequest, _DanubeAdmin_pb2.TopicInfoListResponse]
+    CreateTopic: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.NewTopicRequest, _DanubeAdmin_pb2.TopicResponse]
+    CreatePartitionedTopic: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.PartitionedTopicRequest, _DanubeAdmin_pb2.TopicResponse]
+    DeleteTopic: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.TopicRequest, _DanubeAdmin_pb2.TopicResponse]
+    UnloadTopic: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.TopicRequest, _DanubeAdmin_pb2.TopicResponse]
     """Give the topic to another broker."""
-    ListSubscriptions: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.TopicRequest, _DanubeAdmin_pb2.SubscriptionListResponse]
-    Unsubscribe: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.SubscriptionRequest, _DanubeAdmin_pb2.SubscriptionResponse]
+    ListSubscriptions: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.TopicRequest, _DanubeAdmin_pb2.SubscriptionListResponse]
+    Unsubscribe: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.SubscriptionRequest, _DanubeAdmin_pb2.SubscriptionResponse]
     """Remove a subscription that no consumer is attached to."""
-    DescribeTopic: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.DescribeTopicRequest, _DanubeAdmin_pb2.DescribeTopicResponse]
-    SetSubscriptionFailurePolicy: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.SetSubscriptionFailurePolicyRequest, _DanubeAdmin_pb2.SubscriptionResponse]
+    DescribeTopic: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.DescribeTopicRequest, _DanubeAdmin_pb2.DescribeTopicResponse]
+    SetSubscriptionFailurePolicy: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.SetSubscriptionFailurePolicyRequest, _DanubeAdmin_pb2.SubscriptionResponse]
     """May come before the subscription exists; holds at once for one that does."""
-    GetSubscriptionFailurePolicy: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.GetSubscriptionFailurePolicyRequest, _DanubeAdmin_pb2.GetSubscriptionFailurePolicyResponse]
-    SetSubscriptionDispatchConfig: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.SetSubscriptionDispatchConfigRequest, _DanubeAdmin_pb2.SubscriptionResponse]
-    GetSubscriptionDispatchConfig: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.GetSubscriptionDispatchConfigRequest, _DanubeAdmin_pb2.GetSubscriptionDispatchConfigResponse]
+    GetSubscriptionFailurePolicy: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.GetSubscriptionFailurePolicyRequest, _DanubeAdmin_pb2.GetSubscriptionFailurePolicyResponse]
+    SetSubscriptionDispatchConfig: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.SetSubscriptionDispatchConfigRequest, _DanubeAdmin_pb2.SubscriptionResponse]
+    GetSubscriptionDispatchConfig: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.GetSubscriptionDispatchConfigRequest, _DanubeAdmin_pb2.GetSubscriptionDispatchConfigResponse]
+
+@_typing.type_check_only
+class TopicAdminAsyncStub(TopicAdminStub):
+    """--- topics ---------------------------------------------------------------------------------"""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    ListNamespaceTopics: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.NamespaceRequest, _DanubeAdmin_pb2.TopicInfoListResponse]  # type: ignore[assignment]
+    ListBrokerTopics: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.BrokerRequest, _DanubeAdmin_pb2.TopicInfoListResponse]  # type: ignore[assignment]
+    CreateTopic: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.NewTopicRequest, _DanubeAdmin_pb2.TopicResponse]  # type: ignore[assignment]
+    CreatePartitionedTopic: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.PartitionedTopicRequest, _DanubeAdmin_pb2.TopicResponse]  # type: ignore[assignment]
+    DeleteTopic: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.TopicRequest, _DanubeAdmin_pb2.TopicResponse]  # type: ignore[assignment]
+    UnloadTopic: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.TopicRequest, _DanubeAdmin_pb2.TopicResponse]  # type: ignore[assignment]
+    """Give the topic to another broker."""
+    ListSubscriptions: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.TopicRequest, _DanubeAdmin_pb2.SubscriptionListResponse]  # type: ignore[assignment]
+    Unsubscribe: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.SubscriptionRequest, _DanubeAdmin_pb2.SubscriptionResponse]  # type: ignore[assignment]
+    """Remove a subscription that no consumer is attached to."""
+    DescribeTopic: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.DescribeTopicRequest, _DanubeAdmin_pb2.DescribeTopicResponse]  # type: ignore[assignment]
+    SetSubscriptionFailurePolicy: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.SetSubscriptionFailurePolicyRequest, _DanubeAdmin_pb2.SubscriptionResponse]  # type: ignore[assignment]
+    """May come before the subscription exists; holds at once for one that does."""
+    GetSubscriptionFailurePolicy: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.GetSubscriptionFailurePolicyRequest, _DanubeAdmin_pb2.GetSubscriptionFailurePolicyResponse]  # type: ignore[assignment]
+    SetSubscriptionDispatchConfig: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.SetSubscriptionDispatchConfigRequest, _DanubeAdmin_pb2.SubscriptionResponse]  # type: ignore[assignment]
+    GetSubscriptionDispatchConfig: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.GetSubscriptionDispatchConfigRequest, _DanubeAdmin_pb2.GetSubscriptionDispatchConfigResponse]  # type: ignore[assignment]
 
 class TopicAdminServicer(metaclass=_abc_1.ABCMeta):
     """--- topics ---------------------------------------------------------------------------------"""
@@ -202,111 +286,129 @@ class TopicAdminServicer(metaclass=_abc_1.ABCMeta):
     def ListNamespaceTopics(
         self,
         request: _DanubeAdmin_pb2.NamespaceRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.TopicInfoListResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.TopicInfoListResponse, _abc.Awaitable[_DanubeAdmin_pb2.TopicInfoListResponse]]: ...
 
     @_abc_1.abstractmethod
     def ListBrokerTopics(
         self,
         request: _DanubeAdmin_pb2.BrokerRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.TopicInfoListResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.TopicInfoListResponse, _abc.Awaitable[_DanubeAdmin_pb2.TopicInfoListResponse]]: ...
 
     @_abc_1.abstractmethod
     def CreateTopic(
         self,
         request: _DanubeAdmin_pb2.NewTopicRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.TopicResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.TopicResponse, _abc.Awaitable[_DanubeAdmin_pb2.TopicResponse]]: ...
 
     @_abc_1.abstractmethod
     def CreatePartitionedTopic(
         self,
         request: _DanubeAdmin_pb2.PartitionedTopicRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.TopicResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.TopicResponse, _abc.Awaitable[_DanubeAdmin_pb2.TopicResponse]]: ...
 
     @_abc_1.abstractmethod
     def DeleteTopic(
         self,
         request: _DanubeAdmin_pb2.TopicRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.TopicResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.TopicResponse, _abc.Awaitable[_DanubeAdmin_pb2.TopicResponse]]: ...
 
     @_abc_1.abstractmethod
     def UnloadTopic(
         self,
         request: _DanubeAdmin_pb2.TopicRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.TopicResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.TopicResponse, _abc.Awaitable[_DanubeAdmin_pb2.TopicResponse]]:
         """Give the topic to another broker."""
 
     @_abc_1.abstractmethod
     def ListSubscriptions(
         self,
         request: _DanubeAdmin_pb2.TopicRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.SubscriptionListResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.SubscriptionListResponse, _abc.Awaitable[_DanubeAdmin_pb2.SubscriptionListResponse]]: ...
 
     @_abc_1.abstractmethod
     def Unsubscribe(
         self,
         request: _DanubeAdmin_pb2.SubscriptionRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.SubscriptionResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.SubscriptionResponse, _abc.Awaitable[_DanubeAdmin_pb2.SubscriptionResponse]]:
         """Remove a subscription that no consumer is attached to."""
 
     @_abc_1.abstractmethod
     def DescribeTopic(
         self,
         request: _DanubeAdmin_pb2.DescribeTopicRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.DescribeTopicResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.DescribeTopicResponse, _abc.Awaitable[_DanubeAdmin_pb2.DescribeTopicResponse]]: ...
 
     @_abc_1.abstractmethod
     def SetSubscriptionFailurePolicy(
         self,
         request: _DanubeAdmin_pb2.SetSubscriptionFailurePolicyRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.SubscriptionResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.SubscriptionResponse, _abc.Awaitable[_DanubeAdmin_pb2.SubscriptionResponse]]:
         """May come before the subscription exists; holds at once for one that does."""
 
     @_abc_1.abstractmethod
     def GetSubscriptionFailurePolicy(
         self,
         request: _DanubeAdmin_pb2.GetSubscriptionFailurePolicyRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.GetSubscriptionFailurePolicyResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.GetSubscriptionFailurePolicyResponse, _abc.Awaitable[_DanubeAdmin_pb2.GetSubscriptionFailurePolicyResponse]]: ...
 
     @_abc_1.abstractmethod
     def SetSubscriptionDispatchConfig(
         self,
         request: _DanubeAdmin_pb2.SetSubscriptionDispatchConfigRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.SubscriptionResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.SubscriptionResponse, _abc.Awaitable[_DanubeAdmin_pb2.SubscriptionResponse]]: ...
 
     @_abc_1.abstractmethod
     def GetSubscriptionDispatchConfig(
         self,
         request: _DanubeAdmin_pb2.GetSubscriptionDispatchConfigRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.GetSubscriptionDispatchConfigResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.GetSubscriptionDispatchConfigResponse, _abc.Awaitable[_DanubeAdmin_pb2.GetSubscriptionDispatchConfigResponse]]: ...
 
-def add_TopicAdminServicer_to_server(servicer: TopicAdminServicer, server: _aio.Server) -> None: ...
+def add_TopicAdminServicer_to_server(servicer: TopicAdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class SecurityAdminStub:
     """--- security -------------------------------------------------------------------------------"""
 
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> SecurityAdminAsyncStub: ...
+    CreateRole: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.CreateRoleRequest, _DanubeAdmin_pb2.CreateRoleResponse]
+    GetRole: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.GetRoleRequest, _DanubeAdmin_pb2.GetRoleResponse]
+    ListRoles: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.Empty, _DanubeAdmin_pb2.ListRolesResponse]
+    DeleteRole: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.DeleteRoleRequest, _DanubeAdmin_pb2.DeleteRoleResponse]
+    CreateBinding: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.CreateBindingRequest, _DanubeAdmin_pb2.CreateBindingResponse]
+    GetBinding: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.GetBindingRequest, _DanubeAdmin_pb2.GetBindingResponse]
+    ListBindings: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.ListBindingsRequest, _DanubeAdmin_pb2.ListBindingsResponse]
+    ListAllBindings: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.Empty, _DanubeAdmin_pb2.ListBindingsResponse]
+    DeleteBinding: _grpc.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.DeleteBindingRequest, _DanubeAdmin_pb2.DeleteBindingResponse]
+
+@_typing.type_check_only
+class SecurityAdminAsyncStub(SecurityAdminStub):
+    """--- security -------------------------------------------------------------------------------"""
+
     def __init__(self, channel: _aio.Channel) -> None: ...
-    CreateRole: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.CreateRoleRequest, _DanubeAdmin_pb2.CreateRoleResponse]
-    GetRole: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.GetRoleRequest, _DanubeAdmin_pb2.GetRoleResponse]
-    ListRoles: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.Empty, _DanubeAdmin_pb2.ListRolesResponse]
-    DeleteRole: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.DeleteRoleRequest, _DanubeAdmin_pb2.DeleteRoleResponse]
-    CreateBinding: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.CreateBindingRequest, _DanubeAdmin_pb2.CreateBindingResponse]
-    GetBinding: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.GetBindingRequest, _DanubeAdmin_pb2.GetBindingResponse]
-    ListBindings: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.ListBindingsRequest, _DanubeAdmin_pb2.ListBindingsResponse]
-    ListAllBindings: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.Empty, _DanubeAdmin_pb2.ListBindingsResponse]
-    DeleteBinding: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.DeleteBindingRequest, _DanubeAdmin_pb2.DeleteBindingResponse]
+    CreateRole: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.CreateRoleRequest, _DanubeAdmin_pb2.CreateRoleResponse]  # type: ignore[assignment]
+    GetRole: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.GetRoleRequest, _DanubeAdmin_pb2.GetRoleResponse]  # type: ignore[assignment]
+    ListRoles: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.Empty, _DanubeAdmin_pb2.ListRolesResponse]  # type: ignore[assignment]
+    DeleteRole: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.DeleteRoleRequest, _DanubeAdmin_pb2.DeleteRoleResponse]  # type: ignore[assignment]
+    CreateBinding: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.CreateBindingRequest, _DanubeAdmin_pb2.CreateBindingResponse]  # type: ignore[assignment]
+    GetBinding: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.GetBindingRequest, _DanubeAdmin_pb2.GetBindingResponse]  # type: ignore[assignment]
+    ListBindings: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.ListBindingsRequest, _DanubeAdmin_pb2.ListBindingsResponse]  # type: ignore[assignment]
+    ListAllBindings: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.Empty, _DanubeAdmin_pb2.ListBindingsResponse]  # type: ignore[assignment]
+    DeleteBinding: _aio.UnaryUnaryMultiCallable[_DanubeAdmin_pb2.DeleteBindingRequest, _DanubeAdmin_pb2.DeleteBindingResponse]  # type: ignore[assignment]
 
 class SecurityAdminServicer(metaclass=_abc_1.ABCMeta):
     """--- security -------------------------------------------------------------------------------"""
@@ -315,63 +417,63 @@ class SecurityAdminServicer(metaclass=_abc_1.ABCMeta):
     def CreateRole(
         self,
         request: _DanubeAdmin_pb2.CreateRoleRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.CreateRoleResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.CreateRoleResponse, _abc.Awaitable[_DanubeAdmin_pb2.CreateRoleResponse]]: ...
 
     @_abc_1.abstractmethod
     def GetRole(
         self,
         request: _DanubeAdmin_pb2.GetRoleRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.GetRoleResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.GetRoleResponse, _abc.Awaitable[_DanubeAdmin_pb2.GetRoleResponse]]: ...
 
     @_abc_1.abstractmethod
     def ListRoles(
         self,
         request: _DanubeAdmin_pb2.Empty,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.ListRolesResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.ListRolesResponse, _abc.Awaitable[_DanubeAdmin_pb2.ListRolesResponse]]: ...
 
     @_abc_1.abstractmethod
     def DeleteRole(
         self,
         request: _DanubeAdmin_pb2.DeleteRoleRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.DeleteRoleResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.DeleteRoleResponse, _abc.Awaitable[_DanubeAdmin_pb2.DeleteRoleResponse]]: ...
 
     @_abc_1.abstractmethod
     def CreateBinding(
         self,
         request: _DanubeAdmin_pb2.CreateBindingRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.CreateBindingResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.CreateBindingResponse, _abc.Awaitable[_DanubeAdmin_pb2.CreateBindingResponse]]: ...
 
     @_abc_1.abstractmethod
     def GetBinding(
         self,
         request: _DanubeAdmin_pb2.GetBindingRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.GetBindingResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.GetBindingResponse, _abc.Awaitable[_DanubeAdmin_pb2.GetBindingResponse]]: ...
 
     @_abc_1.abstractmethod
     def ListBindings(
         self,
         request: _DanubeAdmin_pb2.ListBindingsRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.ListBindingsResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.ListBindingsResponse, _abc.Awaitable[_DanubeAdmin_pb2.ListBindingsResponse]]: ...
 
     @_abc_1.abstractmethod
     def ListAllBindings(
         self,
         request: _DanubeAdmin_pb2.Empty,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.ListBindingsResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.ListBindingsResponse, _abc.Awaitable[_DanubeAdmin_pb2.ListBindingsResponse]]: ...
 
     @_abc_1.abstractmethod
     def DeleteBinding(
         self,
         request: _DanubeAdmin_pb2.DeleteBindingRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeAdmin_pb2.DeleteBindingResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeAdmin_pb2.DeleteBindingResponse, _abc.Awaitable[_DanubeAdmin_pb2.DeleteBindingResponse]]: ...
 
-def add_SecurityAdminServicer_to_server(servicer: SecurityAdminServicer, server: _aio.Server) -> None: ...
+def add_SecurityAdminServicer_to_server(servicer: SecurityAdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -11,8 +11,21 @@ from collections import abc as _abc
 from grpc import aio as _aio
 from . import DanubeApi_pb2 as _DanubeApi_pb2
 import abc as _abc_1
+import grpc as _grpc
+import sys
 import typing as _typing
 
+if sys.version_info >= (3, 11):
+    from typing import Self as _Self
+else:
+    from typing_extensions import Self as _Self
+
+_T = _typing.TypeVar("_T")
+
+class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
+
+class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
+    ...
 
 GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
@@ -20,12 +33,27 @@ GRPC_VERSION: str
 class ProducerServiceStub:
     """--- producers ------------------------------------------------------------------------------"""
 
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    CreateProducer: _aio.UnaryUnaryMultiCallable[_DanubeApi_pb2.ProducerRequest, _DanubeApi_pb2.ProducerResponse]
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> ProducerServiceAsyncStub: ...
+    CreateProducer: _grpc.UnaryUnaryMultiCallable[_DanubeApi_pb2.ProducerRequest, _DanubeApi_pb2.ProducerResponse]
     """Attach a producer to a topic; may create the topic. The same name on the same topic gets the
     same id again.
     """
-    SendMessage: _aio.UnaryUnaryMultiCallable[_DanubeApi_pb2.StreamMessage, _DanubeApi_pb2.MessageResponse]
+    SendMessage: _grpc.UnaryUnaryMultiCallable[_DanubeApi_pb2.StreamMessage, _DanubeApi_pb2.MessageResponse]
+    """Publish one message. Answered once it is durable at its topic's level."""
+
+@_typing.type_check_only
+class ProducerServiceAsyncStub(ProducerServiceStub):
+    """--- producers ------------------------------------------------------------------------------"""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    CreateProducer: _aio.UnaryUnaryMultiCallable[_DanubeApi_pb2.ProducerRequest, _DanubeApi_pb2.ProducerResponse]  # type: ignore[assignment]
+    """Attach a producer to a topic; may create the topic. The same name on the same topic gets the
+    same id again.
+    """
+    SendMessage: _aio.UnaryUnaryMultiCallable[_DanubeApi_pb2.StreamMessage, _DanubeApi_pb2.MessageResponse]  # type: ignore[assignment]
     """Publish one message. Answered once it is durable at its topic's level."""
 
 class ProducerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -35,8 +63,8 @@ class ProducerServiceServicer(metaclass=_abc_1.ABCMeta):
     def CreateProducer(
         self,
         request: _DanubeApi_pb2.ProducerRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeApi_pb2.ProducerResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeApi_pb2.ProducerResponse, _abc.Awaitable[_DanubeApi_pb2.ProducerResponse]]:
         """Attach a producer to a topic; may create the topic. The same name on the same topic gets the
         same id again.
         """
@@ -45,25 +73,44 @@ class ProducerServiceServicer(metaclass=_abc_1.ABCMeta):
     def SendMessage(
         self,
         request: _DanubeApi_pb2.StreamMessage,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeApi_pb2.MessageResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeApi_pb2.MessageResponse, _abc.Awaitable[_DanubeApi_pb2.MessageResponse]]:
         """Publish one message. Answered once it is durable at its topic's level."""
 
-def add_ProducerServiceServicer_to_server(servicer: ProducerServiceServicer, server: _aio.Server) -> None: ...
+def add_ProducerServiceServicer_to_server(servicer: ProducerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class ConsumerServiceStub:
     """--- consumers ------------------------------------------------------------------------------"""
 
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    Subscribe: _aio.UnaryUnaryMultiCallable[_DanubeApi_pb2.ConsumerRequest, _DanubeApi_pb2.ConsumerResponse]
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> ConsumerServiceAsyncStub: ...
+    Subscribe: _grpc.UnaryUnaryMultiCallable[_DanubeApi_pb2.ConsumerRequest, _DanubeApi_pb2.ConsumerResponse]
     """Attach a consumer to a subscription of an existing topic; creates the subscription at the
     topic's newest message. The same name gets the same id again, and takes over its stream.
     """
-    ReceiveMessages: _aio.UnaryStreamMultiCallable[_DanubeApi_pb2.ReceiveRequest, _DanubeApi_pb2.StreamMessage]
+    ReceiveMessages: _grpc.UnaryStreamMultiCallable[_DanubeApi_pb2.ReceiveRequest, _DanubeApi_pb2.StreamMessage]
     """The consumer's messages, for as long as it stays attached."""
-    Ack: _aio.UnaryUnaryMultiCallable[_DanubeApi_pb2.AckRequest, _DanubeApi_pb2.AckResponse]
+    Ack: _grpc.UnaryUnaryMultiCallable[_DanubeApi_pb2.AckRequest, _DanubeApi_pb2.AckResponse]
     """This message is done."""
-    Nack: _aio.UnaryUnaryMultiCallable[_DanubeApi_pb2.NackRequest, _DanubeApi_pb2.NackResponse]
+    Nack: _grpc.UnaryUnaryMultiCallable[_DanubeApi_pb2.NackRequest, _DanubeApi_pb2.NackResponse]
+    """This message failed: deliver it again, later."""
+
+@_typing.type_check_only
+class ConsumerServiceAsyncStub(ConsumerServiceStub):
+    """--- consumers ------------------------------------------------------------------------------"""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    Subscribe: _aio.UnaryUnaryMultiCallable[_DanubeApi_pb2.ConsumerRequest, _DanubeApi_pb2.ConsumerResponse]  # type: ignore[assignment]
+    """Attach a consumer to a subscription of an existing topic; creates the subscription at the
+    topic's newest message. The same name gets the same id again, and takes over its stream.
+    """
+    ReceiveMessages: _aio.UnaryStreamMultiCallable[_DanubeApi_pb2.ReceiveRequest, _DanubeApi_pb2.StreamMessage]  # type: ignore[assignment]
+    """The consumer's messages, for as long as it stays attached."""
+    Ack: _aio.UnaryUnaryMultiCallable[_DanubeApi_pb2.AckRequest, _DanubeApi_pb2.AckResponse]  # type: ignore[assignment]
+    """This message is done."""
+    Nack: _aio.UnaryUnaryMultiCallable[_DanubeApi_pb2.NackRequest, _DanubeApi_pb2.NackResponse]  # type: ignore[assignment]
     """This message failed: deliver it again, later."""
 
 class ConsumerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -73,8 +120,8 @@ class ConsumerServiceServicer(metaclass=_abc_1.ABCMeta):
     def Subscribe(
         self,
         request: _DanubeApi_pb2.ConsumerRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeApi_pb2.ConsumerResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeApi_pb2.ConsumerResponse, _abc.Awaitable[_DanubeApi_pb2.ConsumerResponse]]:
         """Attach a consumer to a subscription of an existing topic; creates the subscription at the
         topic's newest message. The same name gets the same id again, and takes over its stream.
         """
@@ -83,35 +130,48 @@ class ConsumerServiceServicer(metaclass=_abc_1.ABCMeta):
     def ReceiveMessages(
         self,
         request: _DanubeApi_pb2.ReceiveRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.AsyncIterator[_DanubeApi_pb2.StreamMessage]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_DanubeApi_pb2.StreamMessage], _abc.AsyncIterator[_DanubeApi_pb2.StreamMessage]]:
         """The consumer's messages, for as long as it stays attached."""
 
     @_abc_1.abstractmethod
     def Ack(
         self,
         request: _DanubeApi_pb2.AckRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeApi_pb2.AckResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeApi_pb2.AckResponse, _abc.Awaitable[_DanubeApi_pb2.AckResponse]]:
         """This message is done."""
 
     @_abc_1.abstractmethod
     def Nack(
         self,
         request: _DanubeApi_pb2.NackRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeApi_pb2.NackResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeApi_pb2.NackResponse, _abc.Awaitable[_DanubeApi_pb2.NackResponse]]:
         """This message failed: deliver it again, later."""
 
-def add_ConsumerServiceServicer_to_server(servicer: ConsumerServiceServicer, server: _aio.Server) -> None: ...
+def add_ConsumerServiceServicer_to_server(servicer: ConsumerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class DiscoveryStub:
     """--- discovery ------------------------------------------------------------------------------"""
 
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    TopicLookup: _aio.UnaryUnaryMultiCallable[_DanubeApi_pb2.TopicLookupRequest, _DanubeApi_pb2.TopicLookupResponse]
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> DiscoveryAsyncStub: ...
+    TopicLookup: _grpc.UnaryUnaryMultiCallable[_DanubeApi_pb2.TopicLookupRequest, _DanubeApi_pb2.TopicLookupResponse]
     """Which broker serves a topic."""
-    TopicPartitions: _aio.UnaryUnaryMultiCallable[_DanubeApi_pb2.TopicLookupRequest, _DanubeApi_pb2.TopicPartitionsResponse]
+    TopicPartitions: _grpc.UnaryUnaryMultiCallable[_DanubeApi_pb2.TopicLookupRequest, _DanubeApi_pb2.TopicPartitionsResponse]
+    """The partition topics of a topic, or the topic itself when it is not partitioned."""
+
+@_typing.type_check_only
+class DiscoveryAsyncStub(DiscoveryStub):
+    """--- discovery ------------------------------------------------------------------------------"""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    TopicLookup: _aio.UnaryUnaryMultiCallable[_DanubeApi_pb2.TopicLookupRequest, _DanubeApi_pb2.TopicLookupResponse]  # type: ignore[assignment]
+    """Which broker serves a topic."""
+    TopicPartitions: _aio.UnaryUnaryMultiCallable[_DanubeApi_pb2.TopicLookupRequest, _DanubeApi_pb2.TopicPartitionsResponse]  # type: ignore[assignment]
     """The partition topics of a topic, or the topic itself when it is not partitioned."""
 
 class DiscoveryServicer(metaclass=_abc_1.ABCMeta):
@@ -121,25 +181,38 @@ class DiscoveryServicer(metaclass=_abc_1.ABCMeta):
     def TopicLookup(
         self,
         request: _DanubeApi_pb2.TopicLookupRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeApi_pb2.TopicLookupResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeApi_pb2.TopicLookupResponse, _abc.Awaitable[_DanubeApi_pb2.TopicLookupResponse]]:
         """Which broker serves a topic."""
 
     @_abc_1.abstractmethod
     def TopicPartitions(
         self,
         request: _DanubeApi_pb2.TopicLookupRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeApi_pb2.TopicPartitionsResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeApi_pb2.TopicPartitionsResponse, _abc.Awaitable[_DanubeApi_pb2.TopicPartitionsResponse]]:
         """The partition topics of a topic, or the topic itself when it is not partitioned."""
 
-def add_DiscoveryServicer_to_server(servicer: DiscoveryServicer, server: _aio.Server) -> None: ...
+def add_DiscoveryServicer_to_server(servicer: DiscoveryServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class HealthCheckStub:
     """--- health ---------------------------------------------------------------------------------"""
 
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> HealthCheckAsyncStub: ...
+    HealthCheck: _grpc.UnaryUnaryMultiCallable[_DanubeApi_pb2.HealthCheckRequest, _DanubeApi_pb2.HealthCheckResponse]
+    """Asked every 5 s per producer and per consumer. CLOSE, followed by the end of the stream,
+    makes a consumer look its topic up again.
+    """
+
+@_typing.type_check_only
+class HealthCheckAsyncStub(HealthCheckStub):
+    """--- health ---------------------------------------------------------------------------------"""
+
     def __init__(self, channel: _aio.Channel) -> None: ...
-    HealthCheck: _aio.UnaryUnaryMultiCallable[_DanubeApi_pb2.HealthCheckRequest, _DanubeApi_pb2.HealthCheckResponse]
+    HealthCheck: _aio.UnaryUnaryMultiCallable[_DanubeApi_pb2.HealthCheckRequest, _DanubeApi_pb2.HealthCheckResponse]  # type: ignore[assignment]
     """Asked every 5 s per producer and per consumer. CLOSE, followed by the end of the stream,
     makes a consumer look its topic up again.
     """
@@ -151,19 +224,30 @@ class HealthCheckServicer(metaclass=_abc_1.ABCMeta):
     def HealthCheck(
         self,
         request: _DanubeApi_pb2.HealthCheckRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeApi_pb2.HealthCheckResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeApi_pb2.HealthCheckResponse, _abc.Awaitable[_DanubeApi_pb2.HealthCheckResponse]]:
         """Asked every 5 s per producer and per consumer. CLOSE, followed by the end of the stream,
         makes a consumer look its topic up again.
         """
 
-def add_HealthCheckServicer_to_server(servicer: HealthCheckServicer, server: _aio.Server) -> None: ...
+def add_HealthCheckServicer_to_server(servicer: HealthCheckServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class StorageServiceStub:
     """--- storage --------------------------------------------------------------------------------"""
 
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> StorageServiceAsyncStub: ...
+    ListSegmentDescriptors: _grpc.UnaryUnaryMultiCallable[_DanubeApi_pb2.ListSegmentDescriptorsRequest, _DanubeApi_pb2.ListSegmentDescriptorsResponse]
+    """Finished storage segments of a topic, ascending, that start above after_offset."""
+
+@_typing.type_check_only
+class StorageServiceAsyncStub(StorageServiceStub):
+    """--- storage --------------------------------------------------------------------------------"""
+
     def __init__(self, channel: _aio.Channel) -> None: ...
-    ListSegmentDescriptors: _aio.UnaryUnaryMultiCallable[_DanubeApi_pb2.ListSegmentDescriptorsRequest, _DanubeApi_pb2.ListSegmentDescriptorsResponse]
+    ListSegmentDescriptors: _aio.UnaryUnaryMultiCallable[_DanubeApi_pb2.ListSegmentDescriptorsRequest, _DanubeApi_pb2.ListSegmentDescriptorsResponse]  # type: ignore[assignment]
     """Finished storage segments of a topic, ascending, that start above after_offset."""
 
 class StorageServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -173,8 +257,8 @@ class StorageServiceServicer(metaclass=_abc_1.ABCMeta):
     def ListSegmentDescriptors(
         self,
         request: _DanubeApi_pb2.ListSegmentDescriptorsRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeApi_pb2.ListSegmentDescriptorsResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeApi_pb2.ListSegmentDescriptorsResponse, _abc.Awaitable[_DanubeApi_pb2.ListSegmentDescriptorsResponse]]:
         """Finished storage segments of a topic, ascending, that start above after_offset."""
 
-def add_StorageServiceServicer_to_server(servicer: StorageServiceServicer, server: _aio.Server) -> None: ...
+def add_StorageServiceServicer_to_server(servicer: StorageServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -9,8 +9,21 @@ from collections import abc as _abc
 from grpc import aio as _aio
 from . import DanubeBatch_pb2 as _DanubeBatch_pb2
 import abc as _abc_1
+import grpc as _grpc
+import sys
 import typing as _typing
 
+if sys.version_info >= (3, 11):
+    from typing import Self as _Self
+else:
+    from typing_extensions import Self as _Self
+
+_T = _typing.TypeVar("_T")
+
+class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
+
+class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
+    ...
 
 GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
@@ -21,26 +34,57 @@ class BatchServiceStub:
     FAILED_PRECONDITION instead of reading or writing the wrong one.
     """
 
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    Lookup: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.LookupRequest, _DanubeBatch_pb2.LookupResponse]
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> BatchServiceAsyncStub: ...
+    Lookup: _grpc.UnaryUnaryMultiCallable[_DanubeBatch_pb2.LookupRequest, _DanubeBatch_pb2.LookupResponse]
     """Where a topic's partitions live and up to where they can be read."""
-    Publish: _aio.StreamStreamMultiCallable[_DanubeBatch_pb2.PublishRequest, _DanubeBatch_pb2.PublishResponse]
+    Publish: _grpc.StreamStreamMultiCallable[_DanubeBatch_pb2.PublishRequest, _DanubeBatch_pb2.PublishResponse]
     """One stream per producer and partition. Frames in, receipts out, in order."""
-    Subscribe: _aio.StreamStreamMultiCallable[_DanubeBatch_pb2.SubscribeRequest, _DanubeBatch_pb2.SubscribeResponse]
+    Subscribe: _grpc.StreamStreamMultiCallable[_DanubeBatch_pb2.SubscribeRequest, _DanubeBatch_pb2.SubscribeResponse]
     """One stream per consumer and partition. Credit and acks in, deliveries out."""
-    Read: _aio.UnaryStreamMultiCallable[_DanubeBatch_pb2.ReadRequest, _DanubeBatch_pb2.ReadResponse]
+    Read: _grpc.UnaryStreamMultiCallable[_DanubeBatch_pb2.ReadRequest, _DanubeBatch_pb2.ReadResponse]
     """Frames of one partition's range of offsets, without a subscription."""
-    Plan: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.PlanRequest, _DanubeBatch_pb2.PlanResponse]
+    Plan: _grpc.UnaryUnaryMultiCallable[_DanubeBatch_pb2.PlanRequest, _DanubeBatch_pb2.PlanResponse]
     """How to read ranges: from which objects, and from which offset on from brokers."""
-    OffsetsForTime: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.OffsetsForTimeRequest, _DanubeBatch_pb2.OffsetsForTimeResponse]
+    OffsetsForTime: _grpc.UnaryUnaryMultiCallable[_DanubeBatch_pb2.OffsetsForTimeRequest, _DanubeBatch_pb2.OffsetsForTimeResponse]
     """First offset whose append time is at or after a time."""
-    Stage: _aio.StreamUnaryMultiCallable[_DanubeBatch_pb2.StageRequest, _DanubeBatch_pb2.StageResponse]
+    Stage: _grpc.StreamUnaryMultiCallable[_DanubeBatch_pb2.StageRequest, _DanubeBatch_pb2.StageResponse]
     """The sink: durable, invisible staged sets, and the decision that makes them visible."""
-    CommitBatch: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.CommitBatchRequest, _DanubeBatch_pb2.CommitBatchResponse]
-    AbortBatch: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.AbortBatchRequest, _DanubeBatch_pb2.AbortBatchResponse]
-    RegisterQuery: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.RegisterQueryRequest, _DanubeBatch_pb2.RegisterQueryResponse]
+    CommitBatch: _grpc.UnaryUnaryMultiCallable[_DanubeBatch_pb2.CommitBatchRequest, _DanubeBatch_pb2.CommitBatchResponse]
+    AbortBatch: _grpc.UnaryUnaryMultiCallable[_DanubeBatch_pb2.AbortBatchRequest, _DanubeBatch_pb2.AbortBatchResponse]
+    RegisterQuery: _grpc.UnaryUnaryMultiCallable[_DanubeBatch_pb2.RegisterQueryRequest, _DanubeBatch_pb2.RegisterQueryResponse]
     """A Spark query's cursor: a subscription of kind `spark`."""
-    MoveCursor: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.MoveCursorRequest, _DanubeBatch_pb2.MoveCursorResponse]
+    MoveCursor: _grpc.UnaryUnaryMultiCallable[_DanubeBatch_pb2.MoveCursorRequest, _DanubeBatch_pb2.MoveCursorResponse]
+
+@_typing.type_check_only
+class BatchServiceAsyncStub(BatchServiceStub):
+    """Data plane. Every call names topics by name and, where it can, by topic id: a topic deleted and
+    created again is another topic, and a call that carries the old id fails with
+    FAILED_PRECONDITION instead of reading or writing the wrong one.
+    """
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    Lookup: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.LookupRequest, _DanubeBatch_pb2.LookupResponse]  # type: ignore[assignment]
+    """Where a topic's partitions live and up to where they can be read."""
+    Publish: _aio.StreamStreamMultiCallable[_DanubeBatch_pb2.PublishRequest, _DanubeBatch_pb2.PublishResponse]  # type: ignore[assignment]
+    """One stream per producer and partition. Frames in, receipts out, in order."""
+    Subscribe: _aio.StreamStreamMultiCallable[_DanubeBatch_pb2.SubscribeRequest, _DanubeBatch_pb2.SubscribeResponse]  # type: ignore[assignment]
+    """One stream per consumer and partition. Credit and acks in, deliveries out."""
+    Read: _aio.UnaryStreamMultiCallable[_DanubeBatch_pb2.ReadRequest, _DanubeBatch_pb2.ReadResponse]  # type: ignore[assignment]
+    """Frames of one partition's range of offsets, without a subscription."""
+    Plan: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.PlanRequest, _DanubeBatch_pb2.PlanResponse]  # type: ignore[assignment]
+    """How to read ranges: from which objects, and from which offset on from brokers."""
+    OffsetsForTime: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.OffsetsForTimeRequest, _DanubeBatch_pb2.OffsetsForTimeResponse]  # type: ignore[assignment]
+    """First offset whose append time is at or after a time."""
+    Stage: _aio.StreamUnaryMultiCallable[_DanubeBatch_pb2.StageRequest, _DanubeBatch_pb2.StageResponse]  # type: ignore[assignment]
+    """The sink: durable, invisible staged sets, and the decision that makes them visible."""
+    CommitBatch: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.CommitBatchRequest, _DanubeBatch_pb2.CommitBatchResponse]  # type: ignore[assignment]
+    AbortBatch: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.AbortBatchRequest, _DanubeBatch_pb2.AbortBatchResponse]  # type: ignore[assignment]
+    RegisterQuery: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.RegisterQueryRequest, _DanubeBatch_pb2.RegisterQueryResponse]  # type: ignore[assignment]
+    """A Spark query's cursor: a subscription of kind `spark`."""
+    MoveCursor: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.MoveCursorRequest, _DanubeBatch_pb2.MoveCursorResponse]  # type: ignore[assignment]
 
 class BatchServiceServicer(metaclass=_abc_1.ABCMeta):
     """Data plane. Every call names topics by name and, where it can, by topic id: a topic deleted and
@@ -52,105 +96,127 @@ class BatchServiceServicer(metaclass=_abc_1.ABCMeta):
     def Lookup(
         self,
         request: _DanubeBatch_pb2.LookupRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeBatch_pb2.LookupResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeBatch_pb2.LookupResponse, _abc.Awaitable[_DanubeBatch_pb2.LookupResponse]]:
         """Where a topic's partitions live and up to where they can be read."""
 
     @_abc_1.abstractmethod
     def Publish(
         self,
-        request_iterator: _abc.AsyncIterator[_DanubeBatch_pb2.PublishRequest],
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.AsyncIterator[_DanubeBatch_pb2.PublishResponse]:
+        request_iterator: _MaybeAsyncIterator[_DanubeBatch_pb2.PublishRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_DanubeBatch_pb2.PublishResponse], _abc.AsyncIterator[_DanubeBatch_pb2.PublishResponse]]:
         """One stream per producer and partition. Frames in, receipts out, in order."""
 
     @_abc_1.abstractmethod
     def Subscribe(
         self,
-        request_iterator: _abc.AsyncIterator[_DanubeBatch_pb2.SubscribeRequest],
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.AsyncIterator[_DanubeBatch_pb2.SubscribeResponse]:
+        request_iterator: _MaybeAsyncIterator[_DanubeBatch_pb2.SubscribeRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_DanubeBatch_pb2.SubscribeResponse], _abc.AsyncIterator[_DanubeBatch_pb2.SubscribeResponse]]:
         """One stream per consumer and partition. Credit and acks in, deliveries out."""
 
     @_abc_1.abstractmethod
     def Read(
         self,
         request: _DanubeBatch_pb2.ReadRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.AsyncIterator[_DanubeBatch_pb2.ReadResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_DanubeBatch_pb2.ReadResponse], _abc.AsyncIterator[_DanubeBatch_pb2.ReadResponse]]:
         """Frames of one partition's range of offsets, without a subscription."""
 
     @_abc_1.abstractmethod
     def Plan(
         self,
         request: _DanubeBatch_pb2.PlanRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeBatch_pb2.PlanResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeBatch_pb2.PlanResponse, _abc.Awaitable[_DanubeBatch_pb2.PlanResponse]]:
         """How to read ranges: from which objects, and from which offset on from brokers."""
 
     @_abc_1.abstractmethod
     def OffsetsForTime(
         self,
         request: _DanubeBatch_pb2.OffsetsForTimeRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeBatch_pb2.OffsetsForTimeResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeBatch_pb2.OffsetsForTimeResponse, _abc.Awaitable[_DanubeBatch_pb2.OffsetsForTimeResponse]]:
         """First offset whose append time is at or after a time."""
 
     @_abc_1.abstractmethod
     def Stage(
         self,
-        request_iterator: _abc.AsyncIterator[_DanubeBatch_pb2.StageRequest],
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeBatch_pb2.StageResponse]:
+        request_iterator: _MaybeAsyncIterator[_DanubeBatch_pb2.StageRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeBatch_pb2.StageResponse, _abc.Awaitable[_DanubeBatch_pb2.StageResponse]]:
         """The sink: durable, invisible staged sets, and the decision that makes them visible."""
 
     @_abc_1.abstractmethod
     def CommitBatch(
         self,
         request: _DanubeBatch_pb2.CommitBatchRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeBatch_pb2.CommitBatchResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeBatch_pb2.CommitBatchResponse, _abc.Awaitable[_DanubeBatch_pb2.CommitBatchResponse]]: ...
 
     @_abc_1.abstractmethod
     def AbortBatch(
         self,
         request: _DanubeBatch_pb2.AbortBatchRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeBatch_pb2.AbortBatchResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeBatch_pb2.AbortBatchResponse, _abc.Awaitable[_DanubeBatch_pb2.AbortBatchResponse]]: ...
 
     @_abc_1.abstractmethod
     def RegisterQuery(
         self,
         request: _DanubeBatch_pb2.RegisterQueryRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeBatch_pb2.RegisterQueryResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeBatch_pb2.RegisterQueryResponse, _abc.Awaitable[_DanubeBatch_pb2.RegisterQueryResponse]]:
         """A Spark query's cursor: a subscription of kind `spark`."""
 
     @_abc_1.abstractmethod
     def MoveCursor(
         self,
         request: _DanubeBatch_pb2.MoveCursorRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeBatch_pb2.MoveCursorResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeBatch_pb2.MoveCursorResponse, _abc.Awaitable[_DanubeBatch_pb2.MoveCursorResponse]]: ...
 
-def add_BatchServiceServicer_to_server(servicer: BatchServiceServicer, server: _aio.Server) -> None: ...
+def add_BatchServiceServicer_to_server(servicer: BatchServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class BatchAdminStub:
     """Topics, subscriptions, sinks and upkeep, for tools and for our client."""
 
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> BatchAdminAsyncStub: ...
+    CreateTopic: _grpc.UnaryUnaryMultiCallable[_DanubeBatch_pb2.CreateTopicRequest, _DanubeBatch_pb2.CreateTopicResponse]
+    ListTopics: _grpc.UnaryUnaryMultiCallable[_DanubeBatch_pb2.ListTopicsRequest, _DanubeBatch_pb2.ListTopicsResponse]
+    DescribeTopic: _grpc.UnaryUnaryMultiCallable[_DanubeBatch_pb2.DescribeTopicRequest, _DanubeBatch_pb2.DescribeTopicResponse]
+    DeleteTopic: _grpc.UnaryUnaryMultiCallable[_DanubeBatch_pb2.DeleteTopicRequest, _DanubeBatch_pb2.DeleteTopicResponse]
+    ListSubscriptions: _grpc.UnaryUnaryMultiCallable[_DanubeBatch_pb2.ListSubscriptionsRequest, _DanubeBatch_pb2.ListSubscriptionsResponse]
+    CreateSubscription: _grpc.UnaryUnaryMultiCallable[_DanubeBatch_pb2.CreateSubscriptionRequest, _DanubeBatch_pb2.CreateSubscriptionResponse]
+    ResetSubscription: _grpc.UnaryUnaryMultiCallable[_DanubeBatch_pb2.ResetSubscriptionRequest, _DanubeBatch_pb2.ResetSubscriptionResponse]
+    DeleteSubscription: _grpc.UnaryUnaryMultiCallable[_DanubeBatch_pb2.DeleteSubscriptionRequest, _DanubeBatch_pb2.DeleteSubscriptionResponse]
+    ListSinks: _grpc.UnaryUnaryMultiCallable[_DanubeBatch_pb2.ListSinksRequest, _DanubeBatch_pb2.ListSinksResponse]
+    ForgetSink: _grpc.UnaryUnaryMultiCallable[_DanubeBatch_pb2.ForgetSinkRequest, _DanubeBatch_pb2.ForgetSinkResponse]
+    Verify: _grpc.UnaryStreamMultiCallable[_DanubeBatch_pb2.VerifyRequest, _DanubeBatch_pb2.VerifyResponse]
+    Roll: _grpc.UnaryUnaryMultiCallable[_DanubeBatch_pb2.RollRequest, _DanubeBatch_pb2.RollResponse]
+    """Roll everything that is durable into the table now, and wait for it."""
+
+@_typing.type_check_only
+class BatchAdminAsyncStub(BatchAdminStub):
+    """Topics, subscriptions, sinks and upkeep, for tools and for our client."""
+
     def __init__(self, channel: _aio.Channel) -> None: ...
-    CreateTopic: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.CreateTopicRequest, _DanubeBatch_pb2.CreateTopicResponse]
-    ListTopics: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.ListTopicsRequest, _DanubeBatch_pb2.ListTopicsResponse]
-    DescribeTopic: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.DescribeTopicRequest, _DanubeBatch_pb2.DescribeTopicResponse]
-    DeleteTopic: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.DeleteTopicRequest, _DanubeBatch_pb2.DeleteTopicResponse]
-    ListSubscriptions: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.ListSubscriptionsRequest, _DanubeBatch_pb2.ListSubscriptionsResponse]
-    CreateSubscription: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.CreateSubscriptionRequest, _DanubeBatch_pb2.CreateSubscriptionResponse]
-    ResetSubscription: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.ResetSubscriptionRequest, _DanubeBatch_pb2.ResetSubscriptionResponse]
-    DeleteSubscription: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.DeleteSubscriptionRequest, _DanubeBatch_pb2.DeleteSubscriptionResponse]
-    ListSinks: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.ListSinksRequest, _DanubeBatch_pb2.ListSinksResponse]
-    ForgetSink: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.ForgetSinkRequest, _DanubeBatch_pb2.ForgetSinkResponse]
-    Verify: _aio.UnaryStreamMultiCallable[_DanubeBatch_pb2.VerifyRequest, _DanubeBatch_pb2.VerifyResponse]
-    Roll: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.RollRequest, _DanubeBatch_pb2.RollResponse]
+    CreateTopic: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.CreateTopicRequest, _DanubeBatch_pb2.CreateTopicResponse]  # type: ignore[assignment]
+    ListTopics: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.ListTopicsRequest, _DanubeBatch_pb2.ListTopicsResponse]  # type: ignore[assignment]
+    DescribeTopic: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.DescribeTopicRequest, _DanubeBatch_pb2.DescribeTopicResponse]  # type: ignore[assignment]
+    DeleteTopic: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.DeleteTopicRequest, _DanubeBatch_pb2.DeleteTopicResponse]  # type: ignore[assignment]
+    ListSubscriptions: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.ListSubscriptionsRequest, _DanubeBatch_pb2.ListSubscriptionsResponse]  # type: ignore[assignment]
+    CreateSubscription: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.CreateSubscriptionRequest, _DanubeBatch_pb2.CreateSubscriptionResponse]  # type: ignore[assignment]
+    ResetSubscription: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.ResetSubscriptionRequest, _DanubeBatch_pb2.ResetSubscriptionResponse]  # type: ignore[assignment]
+    DeleteSubscription: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.DeleteSubscriptionRequest, _DanubeBatch_pb2.DeleteSubscriptionResponse]  # type: ignore[assignment]
+    ListSinks: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.ListSinksRequest, _DanubeBatch_pb2.ListSinksResponse]  # type: ignore[assignment]
+    ForgetSink: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.ForgetSinkRequest, _DanubeBatch_pb2.ForgetSinkResponse]  # type: ignore[assignment]
+    Verify: _aio.UnaryStreamMultiCallable[_DanubeBatch_pb2.VerifyRequest, _DanubeBatch_pb2.VerifyResponse]  # type: ignore[assignment]
+    Roll: _aio.UnaryUnaryMultiCallable[_DanubeBatch_pb2.RollRequest, _DanubeBatch_pb2.RollResponse]  # type: ignore[assignment]
     """Roll everything that is durable into the table now, and wait for it."""
 
 class BatchAdminServicer(metaclass=_abc_1.ABCMeta):
@@ -160,85 +226,85 @@ class BatchAdminServicer(metaclass=_abc_1.ABCMeta):
     def CreateTopic(
         self,
         request: _DanubeBatch_pb2.CreateTopicRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeBatch_pb2.CreateTopicResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeBatch_pb2.CreateTopicResponse, _abc.Awaitable[_DanubeBatch_pb2.CreateTopicResponse]]: ...
 
     @_abc_1.abstractmethod
     def ListTopics(
         self,
         request: _DanubeBatch_pb2.ListTopicsRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeBatch_pb2.ListTopicsResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeBatch_pb2.ListTopicsResponse, _abc.Awaitable[_DanubeBatch_pb2.ListTopicsResponse]]: ...
 
     @_abc_1.abstractmethod
     def DescribeTopic(
         self,
         request: _DanubeBatch_pb2.DescribeTopicRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeBatch_pb2.DescribeTopicResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeBatch_pb2.DescribeTopicResponse, _abc.Awaitable[_DanubeBatch_pb2.DescribeTopicResponse]]: ...
 
     @_abc_1.abstractmethod
     def DeleteTopic(
         self,
         request: _DanubeBatch_pb2.DeleteTopicRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeBatch_pb2.DeleteTopicResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeBatch_pb2.DeleteTopicResponse, _abc.Awaitable[_DanubeBatch_pb2.DeleteTopicResponse]]: ...
 
     @_abc_1.abstractmethod
     def ListSubscriptions(
         self,
         request: _DanubeBatch_pb2.ListSubscriptionsRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeBatch_pb2.ListSubscriptionsResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeBatch_pb2.ListSubscriptionsResponse, _abc.Awaitable[_DanubeBatch_pb2.ListSubscriptionsResponse]]: ...
 
     @_abc_1.abstractmethod
     def CreateSubscription(
         self,
         request: _DanubeBatch_pb2.CreateSubscriptionRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeBatch_pb2.CreateSubscriptionResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeBatch_pb2.CreateSubscriptionResponse, _abc.Awaitable[_DanubeBatch_pb2.CreateSubscriptionResponse]]: ...
 
     @_abc_1.abstractmethod
     def ResetSubscription(
         self,
         request: _DanubeBatch_pb2.ResetSubscriptionRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeBatch_pb2.ResetSubscriptionResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeBatch_pb2.ResetSubscriptionResponse, _abc.Awaitable[_DanubeBatch_pb2.ResetSubscriptionResponse]]: ...
 
     @_abc_1.abstractmethod
     def DeleteSubscription(
         self,
         request: _DanubeBatch_pb2.DeleteSubscriptionRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeBatch_pb2.DeleteSubscriptionResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeBatch_pb2.DeleteSubscriptionResponse, _abc.Awaitable[_DanubeBatch_pb2.DeleteSubscriptionResponse]]: ...
 
     @_abc_1.abstractmethod
     def ListSinks(
         self,
         request: _DanubeBatch_pb2.ListSinksRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeBatch_pb2.ListSinksResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeBatch_pb2.ListSinksResponse, _abc.Awaitable[_DanubeBatch_pb2.ListSinksResponse]]: ...
 
     @_abc_1.abstractmethod
     def ForgetSink(
         self,
         request: _DanubeBatch_pb2.ForgetSinkRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeBatch_pb2.ForgetSinkResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeBatch_pb2.ForgetSinkResponse, _abc.Awaitable[_DanubeBatch_pb2.ForgetSinkResponse]]: ...
 
     @_abc_1.abstractmethod
     def Verify(
         self,
         request: _DanubeBatch_pb2.VerifyRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.AsyncIterator[_DanubeBatch_pb2.VerifyResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_DanubeBatch_pb2.VerifyResponse], _abc.AsyncIterator[_DanubeBatch_pb2.VerifyResponse]]: ...
 
     @_abc_1.abstractmethod
     def Roll(
         self,
         request: _DanubeBatch_pb2.RollRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_DanubeBatch_pb2.RollResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_DanubeBatch_pb2.RollResponse, _abc.Awaitable[_DanubeBatch_pb2.RollResponse]]:
         """Roll everything that is durable into the table now, and wait for it."""
 
-def add_BatchAdminServicer_to_server(servicer: BatchAdminServicer, server: _aio.Server) -> None: ...
+def add_BatchAdminServicer_to_server(servicer: BatchAdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

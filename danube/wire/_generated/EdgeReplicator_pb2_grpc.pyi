@@ -10,19 +10,47 @@ from collections import abc as _abc
 from grpc import aio as _aio
 from . import EdgeReplicator_pb2 as _EdgeReplicator_pb2
 import abc as _abc_1
+import grpc as _grpc
+import sys
 import typing as _typing
 
+if sys.version_info >= (3, 11):
+    from typing import Self as _Self
+else:
+    from typing_extensions import Self as _Self
+
+_T = _typing.TypeVar("_T")
+
+class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
+
+class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
+    ...
 
 GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class EdgeReplicatorServiceStub:
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    RegisterEdge: _aio.UnaryUnaryMultiCallable[_EdgeReplicator_pb2.RegisterEdgeRequest, _EdgeReplicator_pb2.RegisterEdgeResponse]
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> EdgeReplicatorServiceAsyncStub: ...
+    RegisterEdge: _grpc.UnaryUnaryMultiCallable[_EdgeReplicator_pb2.RegisterEdgeRequest, _EdgeReplicator_pb2.RegisterEdgeResponse]
     """Announce an edge and its topics; creates those that are missing and resolves schemas."""
-    EdgeHeartbeat: _aio.UnaryUnaryMultiCallable[_EdgeReplicator_pb2.EdgeHeartbeatRequest, _EdgeReplicator_pb2.EdgeHeartbeatResponse]
+    EdgeHeartbeat: _grpc.UnaryUnaryMultiCallable[_EdgeReplicator_pb2.EdgeHeartbeatRequest, _EdgeReplicator_pb2.EdgeHeartbeatResponse]
     """What has changed since a configuration version. An unknown edge gets NOT_FOUND."""
-    ReplicateData: _aio.StreamStreamMultiCallable[_EdgeReplicator_pb2.ReplicateBatch, _EdgeReplicator_pb2.ReplicateAck]
+    ReplicateData: _grpc.StreamStreamMultiCallable[_EdgeReplicator_pb2.ReplicateBatch, _EdgeReplicator_pb2.ReplicateAck]
+    """Batches in, acknowledged offsets out. A batch that ends at or below what was seen of its
+    edge and topic is acknowledged without being written again.
+    """
+
+@_typing.type_check_only
+class EdgeReplicatorServiceAsyncStub(EdgeReplicatorServiceStub):
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    RegisterEdge: _aio.UnaryUnaryMultiCallable[_EdgeReplicator_pb2.RegisterEdgeRequest, _EdgeReplicator_pb2.RegisterEdgeResponse]  # type: ignore[assignment]
+    """Announce an edge and its topics; creates those that are missing and resolves schemas."""
+    EdgeHeartbeat: _aio.UnaryUnaryMultiCallable[_EdgeReplicator_pb2.EdgeHeartbeatRequest, _EdgeReplicator_pb2.EdgeHeartbeatResponse]  # type: ignore[assignment]
+    """What has changed since a configuration version. An unknown edge gets NOT_FOUND."""
+    ReplicateData: _aio.StreamStreamMultiCallable[_EdgeReplicator_pb2.ReplicateBatch, _EdgeReplicator_pb2.ReplicateAck]  # type: ignore[assignment]
     """Batches in, acknowledged offsets out. A batch that ends at or below what was seen of its
     edge and topic is acknowledged without being written again.
     """
@@ -32,26 +60,26 @@ class EdgeReplicatorServiceServicer(metaclass=_abc_1.ABCMeta):
     def RegisterEdge(
         self,
         request: _EdgeReplicator_pb2.RegisterEdgeRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_EdgeReplicator_pb2.RegisterEdgeResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_EdgeReplicator_pb2.RegisterEdgeResponse, _abc.Awaitable[_EdgeReplicator_pb2.RegisterEdgeResponse]]:
         """Announce an edge and its topics; creates those that are missing and resolves schemas."""
 
     @_abc_1.abstractmethod
     def EdgeHeartbeat(
         self,
         request: _EdgeReplicator_pb2.EdgeHeartbeatRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_EdgeReplicator_pb2.EdgeHeartbeatResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_EdgeReplicator_pb2.EdgeHeartbeatResponse, _abc.Awaitable[_EdgeReplicator_pb2.EdgeHeartbeatResponse]]:
         """What has changed since a configuration version. An unknown edge gets NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def ReplicateData(
         self,
-        request_iterator: _abc.AsyncIterator[_EdgeReplicator_pb2.ReplicateBatch],
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.AsyncIterator[_EdgeReplicator_pb2.ReplicateAck]:
+        request_iterator: _MaybeAsyncIterator[_EdgeReplicator_pb2.ReplicateBatch],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_EdgeReplicator_pb2.ReplicateAck], _abc.AsyncIterator[_EdgeReplicator_pb2.ReplicateAck]]:
         """Batches in, acknowledged offsets out. A batch that ends at or below what was seen of its
         edge and topic is acknowledged without being written again.
         """
 
-def add_EdgeReplicatorServiceServicer_to_server(servicer: EdgeReplicatorServiceServicer, server: _aio.Server) -> None: ...
+def add_EdgeReplicatorServiceServicer_to_server(servicer: EdgeReplicatorServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

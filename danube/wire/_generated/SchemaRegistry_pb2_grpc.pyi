@@ -10,110 +10,145 @@ from collections import abc as _abc
 from grpc import aio as _aio
 from . import SchemaRegistry_pb2 as _SchemaRegistry_pb2
 import abc as _abc_1
+import grpc as _grpc
+import sys
 import typing as _typing
 
+if sys.version_info >= (3, 11):
+    from typing import Self as _Self
+else:
+    from typing_extensions import Self as _Self
+
+_T = _typing.TypeVar("_T")
+
+class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
+
+class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
+    ...
 
 GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SchemaRegistryStub:
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    RegisterSchema: _aio.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.RegisterSchemaRequest, _SchemaRegistry_pb2.RegisterSchemaResponse]
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> SchemaRegistryAsyncStub: ...
+    RegisterSchema: _grpc.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.RegisterSchemaRequest, _SchemaRegistry_pb2.RegisterSchemaResponse]
     """Add a version to a subject. The same schema again gets its first version again."""
-    GetSchema: _aio.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.GetSchemaRequest, _SchemaRegistry_pb2.GetSchemaResponse]
-    GetLatestSchema: _aio.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.GetLatestSchemaRequest, _SchemaRegistry_pb2.GetSchemaResponse]
-    ListVersions: _aio.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.ListVersionsRequest, _SchemaRegistry_pb2.ListVersionsResponse]
+    GetSchema: _grpc.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.GetSchemaRequest, _SchemaRegistry_pb2.GetSchemaResponse]
+    GetLatestSchema: _grpc.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.GetLatestSchemaRequest, _SchemaRegistry_pb2.GetSchemaResponse]
+    ListVersions: _grpc.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.ListVersionsRequest, _SchemaRegistry_pb2.ListVersionsResponse]
     """Versions of a subject, ascending."""
-    CheckCompatibility: _aio.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.CheckCompatibilityRequest, _SchemaRegistry_pb2.CheckCompatibilityResponse]
+    CheckCompatibility: _grpc.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.CheckCompatibilityRequest, _SchemaRegistry_pb2.CheckCompatibilityResponse]
     """Would this schema be accepted, and if not, why not."""
-    DeleteSchemaVersion: _aio.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.DeleteSchemaVersionRequest, _SchemaRegistry_pb2.DeleteSchemaVersionResponse]
-    SetCompatibilityMode: _aio.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.SetCompatibilityModeRequest, _SchemaRegistry_pb2.SetCompatibilityModeResponse]
-    ConfigureTopicSchema: _aio.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.ConfigureTopicSchemaRequest, _SchemaRegistry_pb2.ConfigureTopicSchemaResponse]
+    DeleteSchemaVersion: _grpc.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.DeleteSchemaVersionRequest, _SchemaRegistry_pb2.DeleteSchemaVersionResponse]
+    SetCompatibilityMode: _grpc.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.SetCompatibilityModeRequest, _SchemaRegistry_pb2.SetCompatibilityModeResponse]
+    ConfigureTopicSchema: _grpc.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.ConfigureTopicSchemaRequest, _SchemaRegistry_pb2.ConfigureTopicSchemaResponse]
     """Tie a topic to a subject and say what happens to messages that do not fit."""
-    UpdateTopicValidationPolicy: _aio.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.UpdateTopicValidationPolicyRequest, _SchemaRegistry_pb2.UpdateTopicValidationPolicyResponse]
-    GetTopicSchemaConfig: _aio.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.GetTopicSchemaConfigRequest, _SchemaRegistry_pb2.GetTopicSchemaConfigResponse]
-    ListSubjects: _aio.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.ListSubjectsRequest, _SchemaRegistry_pb2.ListSubjectsResponse]
+    UpdateTopicValidationPolicy: _grpc.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.UpdateTopicValidationPolicyRequest, _SchemaRegistry_pb2.UpdateTopicValidationPolicyResponse]
+    GetTopicSchemaConfig: _grpc.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.GetTopicSchemaConfigRequest, _SchemaRegistry_pb2.GetTopicSchemaConfigResponse]
+    ListSubjects: _grpc.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.ListSubjectsRequest, _SchemaRegistry_pb2.ListSubjectsResponse]
+
+@_typing.type_check_only
+class SchemaRegistryAsyncStub(SchemaRegistryStub):
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    RegisterSchema: _aio.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.RegisterSchemaRequest, _SchemaRegistry_pb2.RegisterSchemaResponse]  # type: ignore[assignment]
+    """Add a version to a subject. The same schema again gets its first version again."""
+    GetSchema: _aio.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.GetSchemaRequest, _SchemaRegistry_pb2.GetSchemaResponse]  # type: ignore[assignment]
+    GetLatestSchema: _aio.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.GetLatestSchemaRequest, _SchemaRegistry_pb2.GetSchemaResponse]  # type: ignore[assignment]
+    ListVersions: _aio.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.ListVersionsRequest, _SchemaRegistry_pb2.ListVersionsResponse]  # type: ignore[assignment]
+    """Versions of a subject, ascending."""
+    CheckCompatibility: _aio.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.CheckCompatibilityRequest, _SchemaRegistry_pb2.CheckCompatibilityResponse]  # type: ignore[assignment]
+    """Would this schema be accepted, and if not, why not."""
+    DeleteSchemaVersion: _aio.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.DeleteSchemaVersionRequest, _SchemaRegistry_pb2.DeleteSchemaVersionResponse]  # type: ignore[assignment]
+    SetCompatibilityMode: _aio.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.SetCompatibilityModeRequest, _SchemaRegistry_pb2.SetCompatibilityModeResponse]  # type: ignore[assignment]
+    ConfigureTopicSchema: _aio.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.ConfigureTopicSchemaRequest, _SchemaRegistry_pb2.ConfigureTopicSchemaResponse]  # type: ignore[assignment]
+    """Tie a topic to a subject and say what happens to messages that do not fit."""
+    UpdateTopicValidationPolicy: _aio.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.UpdateTopicValidationPolicyRequest, _SchemaRegistry_pb2.UpdateTopicValidationPolicyResponse]  # type: ignore[assignment]
+    GetTopicSchemaConfig: _aio.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.GetTopicSchemaConfigRequest, _SchemaRegistry_pb2.GetTopicSchemaConfigResponse]  # type: ignore[assignment]
+    ListSubjects: _aio.UnaryUnaryMultiCallable[_SchemaRegistry_pb2.ListSubjectsRequest, _SchemaRegistry_pb2.ListSubjectsResponse]  # type: ignore[assignment]
 
 class SchemaRegistryServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def RegisterSchema(
         self,
         request: _SchemaRegistry_pb2.RegisterSchemaRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_SchemaRegistry_pb2.RegisterSchemaResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_SchemaRegistry_pb2.RegisterSchemaResponse, _abc.Awaitable[_SchemaRegistry_pb2.RegisterSchemaResponse]]:
         """Add a version to a subject. The same schema again gets its first version again."""
 
     @_abc_1.abstractmethod
     def GetSchema(
         self,
         request: _SchemaRegistry_pb2.GetSchemaRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_SchemaRegistry_pb2.GetSchemaResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_SchemaRegistry_pb2.GetSchemaResponse, _abc.Awaitable[_SchemaRegistry_pb2.GetSchemaResponse]]: ...
 
     @_abc_1.abstractmethod
     def GetLatestSchema(
         self,
         request: _SchemaRegistry_pb2.GetLatestSchemaRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_SchemaRegistry_pb2.GetSchemaResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_SchemaRegistry_pb2.GetSchemaResponse, _abc.Awaitable[_SchemaRegistry_pb2.GetSchemaResponse]]: ...
 
     @_abc_1.abstractmethod
     def ListVersions(
         self,
         request: _SchemaRegistry_pb2.ListVersionsRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_SchemaRegistry_pb2.ListVersionsResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_SchemaRegistry_pb2.ListVersionsResponse, _abc.Awaitable[_SchemaRegistry_pb2.ListVersionsResponse]]:
         """Versions of a subject, ascending."""
 
     @_abc_1.abstractmethod
     def CheckCompatibility(
         self,
         request: _SchemaRegistry_pb2.CheckCompatibilityRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_SchemaRegistry_pb2.CheckCompatibilityResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_SchemaRegistry_pb2.CheckCompatibilityResponse, _abc.Awaitable[_SchemaRegistry_pb2.CheckCompatibilityResponse]]:
         """Would this schema be accepted, and if not, why not."""
 
     @_abc_1.abstractmethod
     def DeleteSchemaVersion(
         self,
         request: _SchemaRegistry_pb2.DeleteSchemaVersionRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_SchemaRegistry_pb2.DeleteSchemaVersionResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_SchemaRegistry_pb2.DeleteSchemaVersionResponse, _abc.Awaitable[_SchemaRegistry_pb2.DeleteSchemaVersionResponse]]: ...
 
     @_abc_1.abstractmethod
     def SetCompatibilityMode(
         self,
         request: _SchemaRegistry_pb2.SetCompatibilityModeRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_SchemaRegistry_pb2.SetCompatibilityModeResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_SchemaRegistry_pb2.SetCompatibilityModeResponse, _abc.Awaitable[_SchemaRegistry_pb2.SetCompatibilityModeResponse]]: ...
 
     @_abc_1.abstractmethod
     def ConfigureTopicSchema(
         self,
         request: _SchemaRegistry_pb2.ConfigureTopicSchemaRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_SchemaRegistry_pb2.ConfigureTopicSchemaResponse]:
+        context: _ServicerContext,
+    ) -> _typing.Union[_SchemaRegistry_pb2.ConfigureTopicSchemaResponse, _abc.Awaitable[_SchemaRegistry_pb2.ConfigureTopicSchemaResponse]]:
         """Tie a topic to a subject and say what happens to messages that do not fit."""
 
     @_abc_1.abstractmethod
     def UpdateTopicValidationPolicy(
         self,
         request: _SchemaRegistry_pb2.UpdateTopicValidationPolicyRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_SchemaRegistry_pb2.UpdateTopicValidationPolicyResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_SchemaRegistry_pb2.UpdateTopicValidationPolicyResponse, _abc.Awaitable[_SchemaRegistry_pb2.UpdateTopicValidationPolicyResponse]]: ...
 
     @_abc_1.abstractmethod
     def GetTopicSchemaConfig(
         self,
         request: _SchemaRegistry_pb2.GetTopicSchemaConfigRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_SchemaRegistry_pb2.GetTopicSchemaConfigResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_SchemaRegistry_pb2.GetTopicSchemaConfigResponse, _abc.Awaitable[_SchemaRegistry_pb2.GetTopicSchemaConfigResponse]]: ...
 
     @_abc_1.abstractmethod
     def ListSubjects(
         self,
         request: _SchemaRegistry_pb2.ListSubjectsRequest,
-        context: _aio.ServicerContext[_typing.Any, _typing.Any],
-    ) -> _abc.Awaitable[_SchemaRegistry_pb2.ListSubjectsResponse]: ...
+        context: _ServicerContext,
+    ) -> _typing.Union[_SchemaRegistry_pb2.ListSubjectsResponse, _abc.Awaitable[_SchemaRegistry_pb2.ListSubjectsResponse]]: ...
 
-def add_SchemaRegistryServicer_to_server(servicer: SchemaRegistryServicer, server: _aio.Server) -> None: ...
+def add_SchemaRegistryServicer_to_server(servicer: SchemaRegistryServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
