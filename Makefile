@@ -23,7 +23,7 @@ PYTHON ?= $(shell for p in $(CANDIDATES); do \
 	&& { command -v "$$p"; break; }; done)
 
 PACKAGES := $(wildcard danube spark_source spark_sink pyspark_danube)
-CHECKED := $(PACKAGES) $(wildcard tests benchmarks)
+CHECKED := $(PACKAGES) $(wildcard tests benchmarks scripts)
 FAST_TESTS := $(wildcard tests/unit tests/property)
 SLOW_TESTS := $(wildcard tests/integration tests/crash)
 PROTOS := $(wildcard proto/*.proto)
@@ -123,7 +123,7 @@ lock: venv ## refresh requirements/lock.txt from the bounds in setup.cfg
 clean: ## remove build products and the caches of tools
 	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .grimp_cache
 	@rm -rf .coverage htmlcov metastore_db derby.log spark-warehouse
-	@find $(CHECKED) $(wildcard scripts) -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find $(CHECKED) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: distclean
 distclean: clean ## and .venv, the jars and every stamp
