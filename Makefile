@@ -59,9 +59,11 @@ endef
 
 .PHONY: lint
 lint: venv ## ruff and mypy, changing nothing
-	@$(PY) -m ruff check .
-	@$(PY) -m ruff format --check .
-	@$(PY) -m mypy $(CHECKED)
+	@failed=0; \
+	$(PY) -m ruff check . || failed=1; \
+	$(PY) -m ruff format --check . || failed=1; \
+	$(PY) -m mypy $(CHECKED) || failed=1; \
+	exit $$failed
 
 .PHONY: format
 format: venv ## let ruff rewrite imports and layout
