@@ -22,8 +22,8 @@ PYTHON ?= $(shell for p in $(CANDIDATES); do \
 	"$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& { command -v "$$p"; break; }; done)
 
-PACKAGES := $(wildcard danube spark_source spark_sink pyspark_danube)
-CHECKED := $(PACKAGES) $(wildcard tests benchmarks scripts)
+CODE := danube spark_source spark_sink pyspark_danube tests benchmarks scripts
+CHECKED := $(patsubst %/,%,$(sort $(dir $(wildcard $(CODE:=/*.py)))))
 FAST_TESTS := $(wildcard tests/unit tests/property)
 SLOW_TESTS := $(wildcard tests/integration tests/crash)
 PROTOS := $(wildcard proto/*.proto)
