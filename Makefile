@@ -80,6 +80,10 @@ bench: venv java ## benchmarks; each prints a ratio to something measured in the
 proto: venv ## generate the gRPC stubs from proto/ (they are committed)
 	@$(PY) scripts/generate_stubs.py
 
+.PHONY: conf
+conf: venv ## write conf/broker.toml from the typed settings (it is committed)
+	@$(PY) -m scripts.write_configuration
+
 .PHONY: jars
 jars: $(JARS)/delta/.complete ## fetch the Delta jars for tests that read tables with Spark
 

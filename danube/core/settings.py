@@ -17,8 +17,8 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
-from typing import Any, Final, Generic, TypeVar, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Any, Final, Generic, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, SecretBytes, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
@@ -256,8 +256,9 @@ def _read(field: FieldInfo, text: object) -> object:
 
 def _alternatives(annotation: Any) -> set[Any]:
     """Return the members of a union, or the annotation itself."""
-    members = get_args(annotation)
-    return set(members) if members and NoneType in members else {annotation}
+    if get_origin(annotation) in (Union, UnionType):
+        return set(get_args(annotation))
+    return {annotation}
 
 
 def _explain(

@@ -25,7 +25,7 @@ def example(model_type: type[BaseModel], header: str = "") -> str:
     options = load(model_type, None, {}, {}).options
     blocks = [_comment(header)] if header else []
     for section, members in _sections(options):
-        lines = [f"[{section}]"] if section else []
+        lines = _heading(model_type, section)
         for option in members:
             if option.help:
                 lines += ["", _comment(option.help)] if lines else [_comment(option.help)]
@@ -42,6 +42,19 @@ def effective(loaded: Loaded[Any]) -> str:
         lines += [f"{_assignment(option, disabled=False)}  # {option.origin}" for option in members]
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks) + "\n"
+
+
+def _heading(model_type: type[BaseModel], section: str) -> list[str]:
+    """Return a section's own help and its name; nothing for options without a section."""
+    if not section:
+        return []
+    model, text = model_type, ""
+    for name in section.split("."):
+        field = model.model_fields[name]
+        text = field.description or ""
+        assert isinstance(field.annotation, type)
+        model = field.annotation
+    return ([_comment(" ".join(text.split()))] if text else []) + [f"[{section}]"]
 
 
 def _sections(options: Iterable[Option]) -> list[tuple[str, list[Option]]]:

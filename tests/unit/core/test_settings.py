@@ -171,5 +171,6 @@ def test_numbers_without_a_unit_are_found() -> None:
         port: int = 0
         inner: Journal = Journal()
         limit: float | None = None
+        either: int | float = 1
 
-    assert options_without_unit(Wrong) == ["window", "limit"]
+    assert options_without_unit(Wrong) == ["window", "limit", "either"]

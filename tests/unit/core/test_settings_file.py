@@ -27,6 +27,7 @@ class Lake(Settings):
 
 class Process(Settings):
     lake: Lake = Lake()
+    """Tables."""
     data_dir: Path = Path('/var/lib/"danube"')
     """Where everything lies."""
     addresses: tuple[str, ...] = ("a:1", "b:2")
@@ -41,7 +42,7 @@ def test_the_example_names_every_option_and_changes_nothing(tmp_path: Path) -> N
     loaded = load(Process, file, {}, {})
     assert {option.origin for option in loaded.options} == {"default"}
     assert text.startswith("# A process.\n\n# Where everything lies.\n# data_dir = ")
-    assert "[lake]\n\n# How old the oldest message gets" in text
+    assert "# Tables.\n[lake]\n\n# How old the oldest message gets" in text
 
 
 def test_the_example_loads_to_the_defaults_once_its_lines_are_enabled(tmp_path: Path) -> None:
