@@ -166,3 +166,11 @@ class StorageFailed(DanubeError):
 
 class Unsupported(DanubeError):
     """Not built yet, or impossible on this kind of topic."""
+
+
+def in_one_line(error: DanubeError) -> DanubeError:
+    """An error of the same class whose message has no line break.
+
+    Where only the text of a traceback reaches the user (Spark), its last line has to say it all.
+    """
+    return type(error)(" ".join(str(error).split()))
