@@ -1,0 +1,1 @@
+"""The demo: a year of flights through producer, broker, table, Spark and back into a topic."""
