@@ -1,0 +1,1 @@
+"""Subscriptions as pure state machines: events in, decisions out. No I/O, no clock, no asyncio."""
