@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -26,6 +26,17 @@ LARGE_BATCH_BYTES: Final = 2 * MIB
 """Batches of 1-2 MB crossed to the JVM fastest."""
 
 
+OpenFile: TypeAlias = Callable[[Piece, list[str]], Iterator[pa.RecordBatch]]
+"""Batches with the named columns of a piece's file, for exactly the piece's offsets."""
+
+
+def from_lake(piece: Piece, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Read a piece's Parquet file. Raises FileNotFoundError or NotFound when it is gone."""
+    from danube.lake.reader import read_file  # a task of tail frames needs no Parquet
+
+    return read_file(piece.uri or "", piece, piece.start, piece.end, columns)
+
+
 @dataclass(slots=True)
 class Fetcher:
     """Reads one task's pieces.
@@ -35,12 +46,14 @@ class Fetcher:
         target: the Arrow schema of what comes out.
         fail_on_data_loss: raise where offsets are gone.
         frame_fallbacks: files that could not be read here and came as frames from a broker.
+        open_file: reads columns of a piece's file.
     """
 
     broker: Broker
     target: pa.Schema
     fail_on_data_loss: bool
-    frame_fallbacks: int = field(default=0)
+    frame_fallbacks: int = 0
+    open_file: OpenFile = from_lake
 
     def read(self, pieces: tuple[Piece, ...]) -> Iterator[pa.RecordBatch]:
         """Every message of ``pieces``, in order, in batches of about 1-2 MB.
@@ -65,11 +78,9 @@ class Fetcher:
             yield from self._replanned(piece.between(at, piece.end))
 
     def _file(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        from danube.lake.reader import read_file  # a task of tail frames needs no Parquet
-
         due = readable(piece.start, piece.end, piece.lost_set())
         got = 0
-        for batch in read_file(piece.uri or "", piece, piece.start, piece.end, self.target.names):
+        for batch in self.open_file(piece, self.target.names):
             got += batch.num_rows
             yield to_target(batch, self.target)
         if got != due:
