@@ -8,6 +8,7 @@ a broker on this machine.
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -34,6 +35,8 @@ MAX_CONCURRENT_STREAMS: Final = 4096
 
 MAX_CHANNEL_MESSAGE_BYTES: Final = 64 * MIB
 """Largest gRPC message a client takes: room for topics with raised limits, and still a bound."""
+
+_HOST: Final = re.compile(r"[\w.-]+|[0-9a-fA-F:.%\w]*:[0-9a-fA-F:.%\w]*")
 
 Options = list[tuple[str, Any]]
 
@@ -77,7 +80,7 @@ def parse_address(text: str, *, what: str = "service URL") -> Address:
     except ValueError:
         host, port, parts = None, None, urlsplit("")
     extra = parts.path or parts.query or parts.fragment or parts.username is not None
-    if not host or extra or scheme != "http":
+    if not host or not _HOST.fullmatch(host) or extra or scheme != "http":
         raise InvalidRequest(
             f"{text!r} is not a {what}; write it as host:port, for example {DEFAULT_SERVICE_URL}"
         )

@@ -26,7 +26,21 @@ def test_a_service_url_is_a_host_and_a_port(text: str, target: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", ":6650", "a:b", "a:70000", "ftp://a:1", "http://", "a:1/path", "u@a:1", "a:1?x", "::1"],
+    [
+        "",
+        ":6650",
+        "a:b",
+        "a:70000",
+        "ftp://a:1",
+        "http://",
+        "a:1/path",
+        "u@a:1",
+        "a:1?x",
+        "::1",
+        "a b",
+        "a,b:1",
+        "*:1",
+    ],
 )
 def test_anything_else_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(InvalidRequest, match=r"is not a service URL; write it as host:port"):
