@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
@@ -31,10 +33,17 @@ OpenFile: TypeAlias = Callable[[Piece, list[str]], Iterator[pa.RecordBatch]]
 
 
 def from_lake(piece: Piece, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """Read a piece's Parquet file. Raises FileNotFoundError or NotFound when it is gone."""
+    """Read a piece's Parquet file.
+
+    Raises:
+        NotFound: it is gone, or cannot be reached from here.
+    """
     from danube.lake.reader import read_file  # a task of tail frames needs no Parquet
 
-    return read_file(piece.uri or "", piece, piece.start, piece.end, columns)
+    uri = piece.uri or ""
+    if uri.startswith("file://") and not os.access(unquote(urlsplit(uri).path), os.R_OK):
+        raise NotFound(f"{uri} cannot be reached on this host")
+    return read_file(uri, piece, piece.start, piece.end, columns)
 
 
 @dataclass(slots=True)
@@ -74,7 +83,7 @@ class Fetcher:
             for batch in self._file(piece):
                 yield batch
                 at = advance(at, batch.num_rows, piece.end, piece.lost_set())
-        except (FileNotFoundError, NotFound):
+        except NotFound:
             yield from self._replanned(piece.between(at, piece.end))
 
     def _file(self, piece: Piece) -> Iterator[pa.RecordBatch]:
@@ -108,7 +117,7 @@ class Fetcher:
                     yield batch
                     at = advance(at, batch.num_rows, piece.end, piece.lost_set())
                 return
-        except (FileNotFoundError, NotFound):
+        except NotFound:
             pass
         self.frame_fallbacks += 1
         _log.warning(

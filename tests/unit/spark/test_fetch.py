@@ -12,6 +12,7 @@ import pytest
 
 from danube.core.batch import TABLE_SCHEMA
 from danube.core.errors import Corruption, DataLost, OwnershipLost, Unavailable
+from danube.core.stores import ObjectNotFound
 from spark_source.broker import Broker
 from spark_source.fetch import LARGE_BATCH_BYTES, Fetcher, resized
 from spark_source.schema import target_schema
@@ -34,11 +35,11 @@ class Files:
         uri = piece.uri or ""
         self.opened.append(uri)
         if uri not in self.present:
-            raise FileNotFoundError(uri)
+            raise ObjectNotFound(uri)
         found = [offset for offset in self.present[uri] if piece.start <= offset < piece.end]
         for sent, at in enumerate(range(0, len(found), 7)):
             if sent == self.broken.get(uri):
-                raise FileNotFoundError(uri)
+                raise ObjectNotFound(uri)
             some = found[at : at + 7]
             yield pa.RecordBatch.from_pydict(
                 {"value": [b"from a file"] * len(some), "offset": some}, schema=FILE_SCHEMA

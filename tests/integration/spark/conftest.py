@@ -1,0 +1,61 @@
+"""One Spark session for all tests here, on this machine's two cores, with three tries per task."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from danube.testing.java import ensure_java
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def spark_environment() -> dict[str, str]:
+    """An environment in which Spark starts and its workers find our packages and test helpers."""
+    found = ensure_java()
+    paths = [str(REPOSITORY), *filter(None, found.get("PYTHONPATH", "").split(os.pathsep))]
+    return found | {
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+def build_session(work: Path) -> SparkSession:
+    """A small local session that keeps its files in ``work``."""
+    builder = SparkSession.builder.master("local[2,3]").appName("danube-tests")
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(work / "local"),
+        "spark.sql.warehouse.dir": str(work / "warehouse"),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.log.level": "ERROR",
+        # Half the time of a micro-batch's two small files on a local disk.
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.sql.execution.streaming.checkpointing."
+            "FileSystemBasedCheckpointFileManager"
+        ),
+    }.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session. Nothing is registered in it: Spark finds ``format("danube")`` by itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in spark_environment().items():
+            patch.setenv(name, value)
+        session = build_session(tmp_path_factory.mktemp("spark"))
+        yield session
+        session.stop()
