@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from dataclasses import dataclass
 from danube.core.clock import Clock, SystemClock
 from danube.core.stores import Buffer, ObjectChanged, ObjectExists, ObjectInfo, ObjectNotFound
 from danube.objects.keys import check_key
+
+_NUMBERS = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +28,12 @@ class MemoryObjects:
         self._objects: dict[str, _Object] = {}
         self._lock = threading.Lock()
         self._writes = 0
+        # Two stores are two places: caches by URI must not mix them up.
+        self._number = next(_NUMBERS)
 
     @property
     def uri(self) -> str:
-        return "memory://"
+        return f"memory://{self._number}"
 
     def put(self, key: str, data: Buffer) -> ObjectInfo:
         with self._lock:
