@@ -252,6 +252,15 @@ def _one_chunk(column: Any, name: str) -> Any:
     return whole
 
 
+def _nulls(count: int, type_: Any) -> Any:
+    if not pa.types.is_map(type_):
+        return pa.nulls(count, type_)
+    # pa.nulls gives every null map an entry of its own, which slices then carry along.
+    flags, offsets = pa.py_buffer(bytes((count + 7) // 8)), pa.py_buffer(bytes(4 * (count + 1)))
+    entries: Any = pa.array([], pa.struct([type_.field(0).type.field(i) for i in range(2)]))
+    return pa.Array.from_buffers(type_, count, [flags, offsets], count, children=[entries])
+
+
 def _complete(columns: dict[str, Any], count: int, *, producer: str, now_us: int) -> pa.RecordBatch:
     """Add absent columns, fill absent times and producers, and refuse null values."""
     if columns["value"].null_count:
@@ -265,7 +274,7 @@ def _complete(columns: dict[str, Any], count: int, *, producer: str, now_us: int
         default = defaults.get(field.name)
         if field.name not in columns:
             columns[field.name] = (
-                pa.nulls(count, field.type) if default is None else pa.repeat(default, count)
+                _nulls(count, field.type) if default is None else pa.repeat(default, count)
             )
         elif default is not None and columns[field.name].null_count:
             columns[field.name] = pc.fill_null(columns[field.name], default)

@@ -1,0 +1,186 @@
+"""The reader: messages by offset, without a subscription. Nothing is acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import datetime
+from types import TracebackType
+from typing import Any, cast
+
+from danube.client.connection import Connection, Router, TopicView
+from danube.client.messages import MessagesView
+from danube.client.retry import Backoff
+from danube.client.streams import END_OF_STREAM
+from danube.core.batch import MessageBatch
+from danube.core.errors import Corruption, DanubeError, InvalidFrame, InvalidRequest
+from danube.core.frames import decode_frame, parse_frame
+from danube.wire._generated import DanubeBatch_pb2 as pb
+from danube.wire.status import danube_errors, is_retryable
+from danube.wire.translate import StartPosition, timestamp_us
+
+
+class Reader:
+    """Reads ranges of offsets. Made by ``client.reader(topic)``.
+
+    An async iterator over batches (:class:`MessagesView`), partition by partition, in offset
+    order; :meth:`messages` goes message by message. After a broken connection it goes on behind
+    the last message it had.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        topic: str,
+        *,
+        partition: int | None,
+        start: StartPosition,
+        end: int | None,
+        follow: bool,
+        skip_lost: bool,
+    ) -> None:
+        if end is not None and (follow or end < 0):
+            raise InvalidRequest("give an end >= 0 to stop at, or follow, not both")
+        self._connection = connection
+        self._name = topic
+        self._partition = partition
+        self._start = start
+        self._end = end
+        self._follow = follow
+        self._skip_lost = skip_lost
+        self._batches: AsyncIterator[MessagesView] | None = None
+        self._call: Any = None
+
+    def __aiter__(self) -> Reader:
+        return self
+
+    async def __anext__(self) -> MessagesView:
+        if self._batches is None:
+            self._batches = self._read()
+        return await anext(self._batches)
+
+    async def messages(self) -> AsyncIterator[Any]:
+        """One message after the other."""
+        async for batch in self:
+            for message in batch:
+                yield message
+
+    async def _read(self) -> AsyncIterator[MessagesView]:
+        topic = await self._connection.lookup(self._name)
+        router = Router(self._connection, topic)
+        numbers = sorted(topic.partitions) if self._partition is None else [self._partition]
+        if self._follow and len(numbers) > 1:
+            raise InvalidRequest(f"{topic.name} has {len(numbers)} partitions; follow one of them")
+        starts = await self._starts(topic, numbers)
+        for number in numbers:
+            end = 0 if self._follow else self._end_of(topic, number)
+            async for batch in self._partition_batches(router, number, starts[number], end):
+                yield batch
+
+    def _end_of(self, topic: TopicView, partition: int) -> int:
+        durable = topic.partition(partition).durable_offset
+        return durable if self._end is None else self._end
+
+    async def _starts(self, topic: TopicView, numbers: list[int]) -> dict[int, int]:
+        start = self._start
+        if isinstance(start, datetime):
+            request = pb.OffsetsForTimeRequest(
+                topic=topic.name,
+                topic_id=topic.topic_id,
+                time_us=timestamp_us(start),
+                partitions=numbers,
+            )
+            method = self._connection.data().OffsetsForTime
+            found = await self._connection.call(method, request, f"searching {topic.name} by time")
+            return dict(cast(pb.OffsetsForTimeResponse, found).offsets)
+        views = {number: topic.partition(number) for number in numbers}
+        if start == "earliest":
+            return {number: view.log_start_offset for number, view in views.items()}
+        if start == "latest":
+            return {number: view.durable_offset for number, view in views.items()}
+        if isinstance(start, int) and start >= 0:
+            return dict.fromkeys(numbers, start)
+        raise InvalidRequest(
+            f"{start!r} is no position; give an offset, 'earliest', 'latest' or a datetime"
+        )
+
+    async def _partition_batches(
+        self, router: Router, partition: int, start: int, end: int
+    ) -> AsyncIterator[MessagesView]:
+        """One partition's batches from ``start`` on, over as many streams as it takes."""
+        backoff = Backoff(self._connection.settings)
+        while self._follow or start < end:
+            try:
+                async for batch in self._stream(router, partition, start, end):
+                    backoff.progress()
+                    yield batch
+                    start = batch.end
+                # The rest may be lost ranges that are stepped over: the broker has said its all.
+                if not self._follow:
+                    return
+            except DanubeError as error:
+                router.distrust()
+                pause_s = backoff.pause_s() if is_retryable(error) else None
+                if pause_s is None:
+                    raise
+                await asyncio.sleep(pause_s)
+
+    async def _stream(
+        self, router: Router, partition: int, start: int, end: int
+    ) -> AsyncIterator[MessagesView]:
+        topic = router.topic
+        doing = f"reading partition {partition} of {topic.name} from {start}"
+        request = pb.ReadRequest(
+            topic=topic.name,
+            partition=partition,
+            topic_id=topic.topic_id,
+            start=start,
+            end=end,
+            skip_lost=self._skip_lost,
+            wait_ms=int(self._connection.settings.request_timeout_s * 1000),
+        )
+        stub = await router.stub(partition)
+        call = self._call = cast(Any, stub).Read(request)
+        try:
+            while True:
+                with danube_errors(doing):
+                    # A follower waits for what is not published yet; keep-alive finds a dead peer.
+                    async with asyncio.timeout(None if self._follow else self._patience_s()):
+                        response = await call.read()
+                if response is END_OF_STREAM:
+                    return
+                yield _view(topic.name, partition, response, doing)
+        finally:
+            call.cancel()
+
+    def _patience_s(self) -> float:
+        # The broker itself waits up to request_timeout_s for messages that are not durable yet.
+        return 2 * self._connection.settings.request_timeout_s
+
+    async def close(self) -> None:
+        """End the stream. A second call does nothing."""
+        if self._call is not None:
+            self._call.cancel()
+        if self._batches is not None:
+            await cast(Any, self._batches).aclose()
+
+    async def __aenter__(self) -> Reader:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+def _view(topic: str, partition: int, response: pb.ReadResponse, doing: str) -> MessagesView:
+    try:
+        records = decode_frame(parse_frame(response.frame))
+    except InvalidFrame as error:
+        raise Corruption(f"{doing}: a delivered frame is damaged: {error}") from error
+    batch = MessageBatch(response.base_offset, records)
+    meant = batch.slice(response.span.start, response.span.end)
+    return MessagesView(topic, partition, meant, response.append_time_us)
