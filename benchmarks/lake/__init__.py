@@ -1,0 +1,1 @@
+"""Questions about rolling messages into tables."""

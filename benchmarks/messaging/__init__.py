@@ -1,0 +1,1 @@
+"""Questions about publishing and consuming."""

@@ -1,0 +1,1 @@
+"""Questions about the Spark source and sink."""
