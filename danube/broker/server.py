@@ -1,0 +1,190 @@
+"""One broker: opens the rooms below, serves gRPC, and stops in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import grpc.aio
+from grpc_health.v1 import health as health_checking
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
+from grpc_reflection.v1alpha import reflection
+
+from danube.broker.administration import Administration
+from danube.broker.directory import DataDirectory, open_directory
+from danube.broker.gauges import Gauges
+from danube.broker.queries import Queries
+from danube.broker.services.admin import AdminServicer
+from danube.broker.services.batch import BatchServicer
+from danube.broker.settings import BrokerSettings
+from danube.broker.subscriptions import Subscriptions
+from danube.broker.topics import Topics
+from danube.broker.upkeep import BrokerUpkeep
+from danube.core import telemetry
+from danube.core.clock import SystemClock, SystemIds
+from danube.core.errors import InvalidSettings
+from danube.journal.journal import Journal
+from danube.log.engine import EngineSettings, LogEngine
+from danube.metadata.sqlite import SqliteMetadata
+from danube.objects.local import LocalObjects
+from danube.wire._generated import DanubeBatch_pb2 as pb
+from danube.wire._generated import DanubeBatch_pb2_grpc as rpc
+from danube.wire.channels import Address, parse_address, server_options
+from danube.wire.status import GuardInterceptor
+
+LOG = telemetry.get_logger(__name__)
+SERVICES = tuple(
+    pb.DESCRIPTOR.services_by_name[name].full_name for name in ("BatchService", "BatchAdmin")
+)
+
+
+class Broker:
+    """A broker in this process. ``start`` serves, ``stop`` drains, rolls and releases."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self.settings = settings
+        self.on_failure: Callable[[BaseException], None] = _log_failure
+        self.url = ""
+        self._server: grpc.aio.Server | None = None
+        self._metrics: telemetry.MetricsServer | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._health = HealthServicer()
+
+    async def start(self) -> None:
+        """Recover, open the port and serve.
+
+        Raises:
+            InvalidSettings: the address is not allowed or in use, or the directory unusable.
+            FailedPrecondition: another process uses the data directory.
+            UnsupportedFormat: a newer version wrote it.
+            Corruption: the journal is damaged.
+        """
+        listen = self._listen_address()
+        self._server = grpc.aio.server(
+            interceptors=[GuardInterceptor()],
+            options=server_options(max_frame_bytes=self.settings.log.max_frame_bytes),
+        )
+        # The port comes first: a second broker must find out before it touches anything.
+        self.url = self._bind(self._server, listen)
+        self._clock, ids = SystemClock(), SystemIds()
+        directory = open_directory(_data_dir(self.settings), ids)
+        self._journal = await asyncio.to_thread(self._open_journal, directory)
+        self._metadata = SqliteMetadata(directory.metadata, self._clock)
+        self.engine = await LogEngine.start(
+            self._journal,
+            store=LocalObjects(directory.lake),
+            metadata=self._metadata,
+            broker_id=directory.broker_id,
+            settings=EngineSettings(self.settings.log, self.settings.lake),
+            clock=self._clock,
+            ids=ids,
+        )
+        await self._serve(self._server)
+
+    def _open_journal(self, directory: DataDirectory) -> Journal:
+        journal = Journal.open(
+            directory.journal, self.settings.journal, broker_id=directory.broker_id
+        )
+        journal.on_failure = lambda error: self.on_failure(error)
+        return journal
+
+    def _listen_address(self) -> Address:
+        address = parse_address(self.settings.broker.listen, what="listen address")
+        if not address.loopback and not self.settings.broker.insecure:
+            raise InvalidSettings(
+                f"{address} can be reached by other machines and there is no encryption or "
+                "identity yet; listen on 127.0.0.1, or allow it with --insecure"
+            )
+        return address
+
+    def _bind(self, server: grpc.aio.Server, address: Address) -> str:
+        try:
+            port = server.add_insecure_port(str(address))
+        except RuntimeError as error:
+            raise InvalidSettings(
+                f"cannot listen on {address}; another process has the port, or the address is not "
+                "of this machine: choose another with --listen"
+            ) from error
+        return self.settings.broker.advertise or str(Address(address.host, port))
+
+    async def _serve(self, server: grpc.aio.Server) -> None:
+        topics = Topics(self.engine)
+        subscriptions = Subscriptions(topics, self.settings.dispatch, self._clock)
+        queries = Queries(topics, self.settings.dispatch, self._clock)
+        self.subscriptions, self.topics = subscriptions, topics
+        self.upkeep = BrokerUpkeep(self.engine, topics, self.settings.upkeep)
+        administration = Administration(topics, subscriptions, queries, self.url)
+        batch = BatchServicer(topics, subscriptions, queries, administration, self.url)
+        rpc.add_BatchServiceServicer_to_server(batch, server)
+        rpc.add_BatchAdminServicer_to_server(AdminServicer(administration, self.upkeep), server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection(
+            (*SERVICES, health_checking.SERVICE_NAME, reflection.SERVICE_NAME), server
+        )
+        self._gauges = Gauges(self.engine, subscriptions)
+        self._tasks = [
+            asyncio.create_task(self.upkeep.run(), name="upkeep"),
+            asyncio.create_task(subscriptions.run(), name="subscriptions"),
+            asyncio.create_task(self._gauges.run(), name="gauges"),
+        ]
+        self._start_metrics()
+        await server.start()
+        for service in ("", *SERVICES):
+            await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        LOG.info("serving", url=self.url, metrics=self.metrics_url)
+
+    def _start_metrics(self) -> None:
+        if not self.settings.broker.metrics_listen:
+            return
+        address = parse_address(self.settings.broker.metrics_listen, what="metrics address")
+        try:
+            self._metrics = telemetry.serve_metrics(address.host, address.port)
+        except OSError as error:
+            raise InvalidSettings(
+                f"cannot serve metrics on {address} ({error.strerror}); choose another address "
+                "with --metrics-listen"
+            ) from error
+
+    @property
+    def metrics_url(self) -> str:
+        """Where Prometheus finds the metrics; empty when they are off."""
+        found = self._metrics
+        return f"http://{Address(found.host, found.port)}/metrics" if found is not None else ""
+
+    async def stop(self) -> None:
+        """Refuse new calls, let those under way end, roll, release, close. Idempotent."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        await self._health.enter_graceful_shutdown()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if hasattr(self, "subscriptions"):
+            await self.subscriptions.stop()
+        if hasattr(self, "engine"):
+            self.engine.refuse_appends()
+        await server.stop(self.settings.broker.drain_timeout_s)
+        await self._close_rooms()
+        if self._metrics is not None:
+            self._metrics.stop()
+
+    async def _close_rooms(self) -> None:
+        if hasattr(self, "engine"):
+            await self.engine.stop()
+        if hasattr(self, "_metadata"):
+            with suppress(OSError):
+                await self._metadata.close()
+
+
+def _data_dir(settings: BrokerSettings) -> Path:
+    if settings.broker.data_dir is None:
+        raise InvalidSettings("the broker needs a data directory: --data-dir DIR")
+    return settings.broker.data_dir
+
+
+def _log_failure(error: BaseException) -> None:
+    LOG.error("the journal has failed", error=str(error))

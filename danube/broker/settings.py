@@ -1,0 +1,67 @@
+"""All settings of a broker: its own, and those of the rooms it composes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from danube.core.settings import Settings
+from danube.journal.settings import JournalSettings
+from danube.lake.settings import LakeSettings
+from danube.log.settings import LogSettings
+from danube.upkeep.settings import UpkeepSettings
+
+
+class ServerSettings(Settings):
+    """Where the broker keeps its data, listens and reports."""
+
+    data_dir: Path | None = None
+    """Directory of journal, metadata and tables. Required."""
+    listen: str = "127.0.0.1:6650"
+    """Address of the client port. One that is not loopback needs ``insecure``."""
+    advertise: str = ""
+    """Address that clients are told; default: the listen address."""
+    insecure: bool = False
+    """Allow a listen address that other machines can reach, without encryption or identity."""
+    metrics_listen: str = "127.0.0.1:0"
+    """Address of the Prometheus port; port 0 takes a free one, empty turns it off."""
+    drain_timeout_s: float = Field(default=10.0, gt=0)
+    """How long a graceful stop waits for calls under way."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe events that are written."""
+    log_format: Literal["text", "json"] = "text"
+    """Events as text for people or as JSON lines."""
+
+
+class DispatchSettings(Settings):
+    """Subscriptions of consumers."""
+
+    max_credit_bytes: int = Field(default=64 * 1024 * 1024, ge=64 * 1024)
+    """Most credit that one consumer may have outstanding."""
+    max_unacked_messages: int = Field(default=100_000, ge=1)
+    """Messages of one subscription and partition that may be delivered and not acknowledged."""
+    max_acked_ranges_count: int = Field(default=10_000, ge=1)
+    """Gaps that acknowledgements may leave in one cursor before new deliveries wait."""
+    read_ahead_bytes: int = Field(default=2 * 1024 * 1024, ge=64 * 1024)
+    """What is read for one subscription and partition at a time."""
+    query_ttl_s: float = Field(default=60.0, gt=0)
+    """A Spark run that was silent for so long may be replaced by another one."""
+
+
+class BrokerSettings(Settings):
+    """One broker process."""
+
+    broker: ServerSettings = ServerSettings()
+    """The process."""
+    journal: JournalSettings = JournalSettings()
+    """The journal."""
+    log: LogSettings = LogSettings()
+    """Topic logs: limits, memory, rolling, staging."""
+    lake: LakeSettings = LakeSettings()
+    """Delta tables and their Parquet files."""
+    dispatch: DispatchSettings = DispatchSettings()
+    """Subscriptions."""
+    upkeep: UpkeepSettings = UpkeepSettings()
+    """Retention, clean-up, Delta checkpoints."""

@@ -1,0 +1,156 @@
+"""The producer table: which frames of which producer a partition already holds.
+
+Idempotence after Kafka's idempotent producer (KIP-98): sequences count messages, the last five
+frames are remembered, the client keeps at most five in flight.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from danube.core.errors import ProducerFenced, ResourceExhausted, SequenceGap
+
+REMEMBERED_FRAMES = 5
+"""Frames remembered per producer, and the most a client may have in flight per partition."""
+
+PROTECTED_S = 15 * 60
+"""An entry active within this time is never evicted, whatever the table's size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One remembered frame."""
+
+    first_sequence: int
+    count: int
+    base_offset: int
+
+
+@dataclass(slots=True)
+class Producer:
+    """What is remembered of one producer."""
+
+    epoch: int
+    next_sequence: int = 0
+    last_active_us: int = 0
+    frames: deque[Sent] = field(default_factory=lambda: deque(maxlen=REMEMBERED_FRAMES))
+
+    def remember(self, sent: Sent) -> None:
+        """Note a frame that was appended."""
+        self.frames.append(sent)
+        self.next_sequence = sent.first_sequence + sent.count
+
+    def to_state(self) -> list[Any]:
+        """JSON form for journal checkpoints."""
+        sent = [[s.first_sequence, s.count, s.base_offset] for s in self.frames]
+        return [self.epoch, self.next_sequence, self.last_active_us, sent]
+
+    @classmethod
+    def from_state(cls, state: list[Any]) -> Producer:
+        """The inverse of ``to_state``."""
+        frames = deque((Sent(*item) for item in state[3]), maxlen=REMEMBERED_FRAMES)
+        return cls(state[0], state[1], state[2], frames)
+
+
+class ProducerTable:
+    """Producers of one partition, by producer id."""
+
+    def __init__(self) -> None:
+        self._producers: dict[int, Producer] = {}
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def check(self, producer_id: int, epoch: int, first_sequence: int, count: int) -> Sent | None:
+        """Whether a frame is new (None) or was appended before (where).
+
+        Raises:
+            ProducerFenced: a newer epoch of the producer exists.
+            SequenceGap: the producer is unknown and does not start at 0, or skips sequences.
+        """
+        producer = self._producers.get(producer_id)
+        if producer is not None and epoch < producer.epoch:
+            raise ProducerFenced(
+                f"producer {producer_id:016x} epoch {epoch} was replaced by epoch "
+                f"{producer.epoch}; another client uses its name: choose another name"
+            )
+        known = producer is not None and producer.epoch == epoch
+        expected = producer.next_sequence if known and producer is not None else 0
+        if first_sequence == expected:
+            return None
+        for sent in producer.frames if known and producer is not None else ():
+            if sent.first_sequence == first_sequence and sent.count == count:
+                return sent
+        raise SequenceGap(
+            f"producer {producer_id:016x} sent sequence {first_sequence}, expected {expected}; "
+            "open the producer again with a fresh epoch"
+        )
+
+    def remember(self, producer_id: int, epoch: int, sent: Sent, now_us: int) -> None:
+        """Note an appended frame; of an older epoch than the one known it is ignored."""
+        producer = self._producers.get(producer_id)
+        if producer is None or producer.epoch < epoch:
+            producer = self._producers[producer_id] = Producer(epoch)
+        if producer.epoch > epoch or sent.first_sequence < producer.next_sequence:
+            return
+        producer.remember(sent)
+        producer.last_active_us = now_us
+
+    def next_epoch(self, producer_id: int, now_us: int) -> int:
+        """A fresh epoch: above the known one, and above those of an evicted entry.
+
+        The wall clock's seconds make epochs of forgotten entries grow as well; uniqueness does
+        not rest on them but on the journal, where every epoch handed out is written first.
+        """
+        producer = self._producers.get(producer_id)
+        return max(producer.epoch + 1 if producer else 1, now_us // 1_000_000)
+
+    def open(self, producer_id: int, epoch: int, now_us: int) -> None:
+        """Note an epoch that was handed out."""
+        producer = self._producers.get(producer_id)
+        if producer is None or producer.epoch < epoch:
+            self._producers[producer_id] = Producer(epoch, last_active_us=now_us)
+
+    def epoch(self, producer_id: int) -> int | None:
+        """The newest epoch known of a producer."""
+        producer = self._producers.get(producer_id)
+        return producer.epoch if producer else None
+
+    def make_room(self, *, now_us: int, capacity: int, ttl_s: float) -> None:
+        """Evict idle entries before a new one is added.
+
+        Raises:
+            ResourceExhausted: the table is full of producers active in the last 15 minutes.
+        """
+        if len(self._producers) < capacity:
+            return
+        dead = now_us - int(ttl_s * 1e6)
+        protected = now_us - PROTECTED_S * 1_000_000
+        by_age = sorted(self._producers.items(), key=lambda item: item[1].last_active_us)
+        for producer_id, producer in by_age:
+            active = producer.last_active_us
+            full = len(self._producers) >= capacity
+            if active < dead or (full and active < protected):
+                del self._producers[producer_id]
+        if len(self._producers) >= capacity:
+            raise ResourceExhausted(
+                f"{capacity} producers were active on this partition in the last 15 minutes; "
+                "use fewer producer names or raise log.max_producers_count"
+            )
+
+    def to_state(self) -> dict[str, list[Any]]:
+        """JSON form for journal checkpoints."""
+        return {str(key): producer.to_state() for key, producer in self._producers.items()}
+
+    def merge_state(self, state: dict[str, list[Any]]) -> None:
+        """Take over entries of a journal checkpoint, unless newer ones are known."""
+        for key, item in state.items():
+            found = self._producers.get(int(key))
+            new = Producer.from_state(item)
+            if found is None or (found.epoch, found.next_sequence) < (
+                new.epoch,
+                new.next_sequence,
+            ):
+                self._producers[int(key)] = new

@@ -1,0 +1,87 @@
+"""The producer table recognises duplicates, gaps and replaced producers."""
+
+from __future__ import annotations
+
+import pytest
+
+from danube.core.errors import ProducerFenced, ResourceExhausted, SequenceGap
+from danube.log.producers import PROTECTED_S, REMEMBERED_FRAMES, ProducerTable, Sent
+
+PRODUCER = 7
+SECOND_US = 1_000_000
+
+
+def table_with(frames: int, *, epoch: int = 1) -> ProducerTable:
+    """A table that remembers ``frames`` frames of ten messages each."""
+    table = ProducerTable()
+    for number in range(frames):
+        table.remember(PRODUCER, epoch, Sent(number * 10, 10, 100 + number * 10), now_us=0)
+    return table
+
+
+def test_the_next_frame_is_new() -> None:
+    assert table_with(3).check(PRODUCER, 1, 30, 10) is None
+
+
+def test_a_frame_sent_again_is_found_at_its_first_offset() -> None:
+    assert table_with(3).check(PRODUCER, 1, 10, 10) == Sent(10, 10, 110)
+
+
+def test_only_as_many_frames_are_remembered_as_may_be_in_flight() -> None:
+    table = table_with(REMEMBERED_FRAMES + 1)
+    assert table.check(PRODUCER, 1, 10, 10) is not None
+    with pytest.raises(SequenceGap):
+        table.check(PRODUCER, 1, 0, 10)
+
+
+def test_a_gap_is_refused() -> None:
+    with pytest.raises(SequenceGap, match="expected 30"):
+        table_with(3).check(PRODUCER, 1, 40, 10)
+
+
+def test_the_same_sequence_with_another_count_is_not_a_duplicate() -> None:
+    with pytest.raises(SequenceGap):
+        table_with(3).check(PRODUCER, 1, 20, 9)
+
+
+def test_an_unknown_producer_must_begin_at_zero() -> None:
+    table = ProducerTable()
+    assert table.check(PRODUCER, 1, 0, 10) is None
+    with pytest.raises(SequenceGap):
+        table.check(PRODUCER, 1, 10, 10)
+
+
+def test_a_newer_epoch_starts_over_and_fences_the_older_one() -> None:
+    table = table_with(3)
+    table.open(PRODUCER, 2, now_us=0)
+    assert table.check(PRODUCER, 2, 0, 10) is None
+    with pytest.raises(ProducerFenced):
+        table.check(PRODUCER, 1, 30, 10)
+
+
+def test_epochs_grow_also_for_a_producer_that_was_forgotten() -> None:
+    table = table_with(1, epoch=50)
+    assert table.next_epoch(PRODUCER, now_us=10 * SECOND_US) == 51
+    assert ProducerTable().next_epoch(PRODUCER, now_us=10 * SECOND_US) == 10
+
+
+def test_idle_producers_make_room_and_active_ones_never_do() -> None:
+    table = ProducerTable()
+    for number in range(4):
+        table.open(number, 1, now_us=number * PROTECTED_S * SECOND_US)
+    now = 4 * PROTECTED_S * SECOND_US
+    table.make_room(now_us=now, capacity=3, ttl_s=24 * 3600)
+    assert len(table) == 2
+    table.open(5, 1, now_us=now)
+    table.open(6, 1, now_us=now)
+    with pytest.raises(ResourceExhausted):
+        table.make_room(now_us=now, capacity=3, ttl_s=24 * 3600)
+
+
+def test_the_state_survives_a_round_trip_and_never_replaces_a_newer_one() -> None:
+    old, new = table_with(2), table_with(4)
+    new.merge_state(old.to_state())
+    assert new.check(PRODUCER, 1, 40, 10) is None
+    empty = ProducerTable()
+    empty.merge_state(new.to_state())
+    assert empty.check(PRODUCER, 1, 30, 10) == Sent(30, 10, 130)
