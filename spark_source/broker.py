@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from danube.core.errors import SubscriptionBusy, Unsupported
 from danube.wire._generated import DanubeBatch_pb2 as pb
 from danube.wire.blocking import PASSING, Patience, batch_stub, retrying, translated_stream
 
+Cursors: TypeAlias = Mapping[str, tuple[str, Mapping[int, int]]]
+"""Topic -> its id, and partition -> next offset to read."""
+
 STREAM_TIMEOUT_S: Final = 120.0
 """Deadline of one Read stream. One that ends by it goes on where it was."""
 
-GOODBYE_TIMEOUT_S: Final = 2.0
-"""Deadline of the last cursor move of a run: nobody waits long for a courtesy."""
+TELL_TIMEOUT_S: Final = 2.0
+"""Deadline of a heartbeat, and of the last word of a run: nobody waits long for a courtesy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +61,7 @@ class Broker:
             lambda timeout: batch_stub(self.url).Plan(request, timeout=timeout),
         )
 
-    def register(
-        self, subscription: str, run_id: str, cursors: Mapping[str, tuple[str, Mapping[int, int]]]
-    ) -> None:
+    def register(self, subscription: str, run_id: str, cursors: Cursors) -> None:
         """Take the subscription for this run and set its cursors.
 
         A run that ended without a word holds the name until the broker stops waiting for it, so
@@ -78,9 +79,7 @@ class Broker:
             lambda timeout: batch_stub(self.url).RegisterQuery(request, timeout=timeout),
         )
 
-    def move(
-        self, subscription: str, run_id: str, cursors: Mapping[str, tuple[str, Mapping[int, int]]]
-    ) -> None:
+    def move(self, subscription: str, run_id: str, cursors: Cursors) -> None:
         """Move the run's cursors. Raises SubscriptionBusy when another run took the name."""
         request = pb.MoveCursorRequest(
             subscription=subscription, run_id=run_id, cursors=_cursors(cursors)
@@ -91,17 +90,22 @@ class Broker:
             lambda timeout: batch_stub(self.url).MoveCursor(request, timeout=timeout),
         )
 
-    def finish(
-        self, subscription: str, run_id: str, cursors: Mapping[str, tuple[str, Mapping[int, int]]]
-    ) -> None:
+    def beat(self, subscription: str, run_id: str, cursors: Cursors) -> None:
+        """Repeat the run's position, once and without patience: the next beat comes anyway."""
+        self._tell(subscription, run_id, cursors, finished=False)
+
+    def finish(self, subscription: str, run_id: str, cursors: Cursors) -> None:
         """Tell that the run ends, once and without patience."""
+        self._tell(subscription, run_id, cursors, finished=True)
+
+    def _tell(self, subscription: str, run_id: str, cursors: Cursors, *, finished: bool) -> None:
         request = pb.MoveCursorRequest(
-            subscription=subscription, run_id=run_id, cursors=_cursors(cursors), finished=True
+            subscription=subscription, run_id=run_id, cursors=_cursors(cursors), finished=finished
         )
         retrying(
-            f"ending the run of {subscription!r}",
+            f"telling {self.url} of the run of {subscription!r}",
             Patience(0.0, retry_on=()),
-            lambda _: batch_stub(self.url).MoveCursor(request, timeout=GOODBYE_TIMEOUT_S),
+            lambda _: batch_stub(self.url).MoveCursor(request, timeout=TELL_TIMEOUT_S),
         )
 
     def read(self, url: str, request: pb.ReadRequest) -> Iterator[pb.ReadResponse]:
@@ -121,7 +125,7 @@ class Broker:
         return Patience(self.retry_timeout_s)
 
 
-def _cursors(cursors: Mapping[str, tuple[str, Mapping[int, int]]]) -> list[pb.QueryCursor]:
+def _cursors(cursors: Cursors) -> list[pb.QueryCursor]:
     return [
         pb.QueryCursor(topic=topic, topic_id=topic_id, next=dict(following))
         for topic, (topic_id, following) in cursors.items()

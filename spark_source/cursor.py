@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-import time
-import uuid
+import logging
+import threading
+import weakref
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
-from spark_source.broker import Broker
+from danube.core.errors import DanubeError, SubscriptionBusy
+from spark_source.broker import Broker, Cursors
 from spark_source.offsets import SourceOffsets
+from spark_source.run import run_id
 
-HEARTBEAT_S: Final = 5.0
-"""Repeat the position this often while a query idles, so that the broker knows the run lives."""
+_log = logging.getLogger("danube.spark.source")
+
+HEARTBEAT_S: Final = 3.0
+"""Repeat the position this often, so that the broker knows the run lives. A micro-batch may take
+an hour in which Spark calls nothing of ours, so a thread does it."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """What the thread shares with the cursor."""
+
+    broker: Broker
+    subscription: str
+    run_id: str
+    cursors: Cursors
+    ended: threading.Event = field(default_factory=threading.Event)
+    # One call at a time: a late heartbeat must not follow the run's last word.
+    calling: threading.Lock = field(default_factory=threading.Lock)
+    taken: SubscriptionBusy | None = None
 
 
 class QueryCursor:
@@ -19,25 +40,24 @@ class QueryCursor:
 
     Args:
         broker: any broker.
+        generated_name: the subscription's name was not given by the user.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, *, generated_name: bool) -> None:
         self._broker = broker
-        self._run_id = uuid.uuid4().hex
+        self._generated_name = generated_name
+        self._run: _Run | None = None
         self._told: SourceOffsets | None = None
-        self._told_at_s = 0.0
-        self._finished = False
 
     @property
     def subscription(self) -> str:
         """Its name; empty before the first call."""
-        return "" if self._told is None else self._told.subscription
+        return "" if self._run is None else self._run.subscription
 
     def reached(self, offsets: SourceOffsets, topic_ids: Mapping[str, str]) -> None:
         """Everything below ``offsets`` is done.
 
-        The first call of a run takes the subscription; later ones move it, or repeat the position
-        when the last was some seconds ago.
+        The first call of a run takes the subscription, later ones move it.
 
         Args:
             offsets: per topic, the next to read.
@@ -46,25 +66,52 @@ class QueryCursor:
         Raises:
             SubscriptionBusy: another live run has the name.
         """
-        if self._finished:
-            return
-        now = time.monotonic()
         cursors = {
             name: (topic.topic_id, topic.next)
             for name, topic in offsets.topics.items()
             if topic_ids.get(name) == topic.topic_id
         }
-        if self._told is None:
-            self._broker.register(offsets.subscription, self._run_id, cursors)
-        elif offsets != self._told or now - self._told_at_s >= HEARTBEAT_S:
-            self._broker.move(offsets.subscription, self._run_id, cursors)
-        else:
-            return
-        self._told, self._told_at_s = offsets, now
+        if self._run is None:
+            self._begin(offsets.subscription, cursors)
+        elif not self._run.ended.is_set():
+            self._move(self._run, offsets, cursors)
+        self._told = offsets
 
     def finish(self) -> None:
         """The run is over: another may take the name at once. Does nothing the second time."""
-        if self._told is None or self._finished:
+        run = self._run
+        if run is None or run.ended.is_set():
             return
-        self._finished = True
-        self._broker.finish(self._told.subscription, self._run_id, {})
+        with run.calling:
+            run.ended.set()
+            run.broker.finish(run.subscription, run.run_id, run.cursors)
+
+    def _begin(self, subscription: str, cursors: Cursors) -> None:
+        name = run_id(generated_name=self._generated_name)
+        run = _Run(self._broker, subscription, name, cursors)
+        self._broker.register(subscription, name, cursors)
+        self._run = run
+        weakref.finalize(self, run.ended.set)
+        threading.Thread(target=_beat, args=(run,), name="danube-heartbeat", daemon=True).start()
+
+    def _move(self, run: _Run, offsets: SourceOffsets, cursors: Cursors) -> None:
+        if run.taken is not None:
+            raise run.taken
+        if offsets != self._told:
+            with run.calling:
+                run.broker.move(run.subscription, run.run_id, cursors)
+                run.cursors = cursors
+
+
+def _beat(run: _Run) -> None:
+    while not run.ended.wait(HEARTBEAT_S):
+        with run.calling:
+            if run.ended.is_set():
+                return
+            try:
+                run.broker.beat(run.subscription, run.run_id, run.cursors)
+            except SubscriptionBusy as error:
+                run.taken = error
+                return
+            except DanubeError as error:
+                _log.info("the broker could not be told that the query lives: %s", error)

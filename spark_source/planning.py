@@ -15,6 +15,9 @@ from spark_source.splits import Piece
 
 _log = logging.getLogger("danube.spark.source")
 
+REMOVED: Final = "retention"
+"""Kind of a "lost" range in a plan that lies below the log start offset."""
+
 WHAT_TO_DO: Final = (
     "set failOnDataLoss to false to go on without them, or start with a new Spark checkpoint"
 )
@@ -69,7 +72,7 @@ class Planner:
             # Retention moved on since the offsets were chosen.
             wanted = self._without_removed(wanted)
             answer = self._broker.plan([_to_proto(item) for item in wanted])
-        lost = self._lost_ranges(answer)
+        lost = self._lost_ranges(answer, wanted)
         pieces: list[Piece] = []
         for item in wanted:
             here = lost.get((item.topic_id, item.partition), RangeSet())
@@ -110,11 +113,17 @@ class Planner:
                 kept.append(replace(item, start=max(item.start, log_start)))
         return kept
 
-    def _lost_ranges(self, answer: pb.PlanResponse) -> dict[tuple[str, int], RangeSet]:
+    def _lost_ranges(
+        self, answer: pb.PlanResponse, wanted: Sequence[Range]
+    ) -> dict[tuple[str, int], RangeSet]:
         lost: dict[tuple[str, int], RangeSet] = {}
+        fresh = {(item.topic_id, item.partition) for item in wanted if item.fresh}
         for span in answer.lost:
-            self.lost(span.topic, span.partition, span.start, span.end, span.kind)
             key = (span.topic_id, span.partition)
+            if span.kind != REMOVED:
+                self.lost(span.topic, span.partition, span.start, span.end, span.kind)
+            elif key not in fresh:
+                self.removed(span.topic, span.partition, span.start, span.end)
             lost.setdefault(key, RangeSet()).add(span.start, span.end)
         return lost
 

@@ -54,12 +54,21 @@ class DanubeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options.for_stream()
         self._target = target_schema(schema)
         self._broker = Broker(options.service_url, options.retry_timeout_s)
-        self._cursor = QueryCursor(self._broker)
+        self._begin_run()
+
+    def _begin_run(self) -> None:
+        """Set up what only the driver's instance uses."""
+        generated = self._options.subscription is None
+        self._cursor = QueryCursor(self._broker, generated_name=generated)
         self._states: dict[str, TopicState] = {}
         self._until: dict[str, TopicState] | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: self.__dict__[name] for name in ("_options", "_target", "_broker")}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._begin_run()
         quick_ack()
 
     # --- driver --------------------------------------------------------------------------------

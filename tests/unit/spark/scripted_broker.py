@@ -6,6 +6,7 @@ compared with: a staged set is invisible until its commit, a decided batch is de
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -74,6 +75,7 @@ class ScriptedBroker(pb_grpc.BatchServiceServicer):
         self.busy: set[str] = set()
         self.cursors: dict[str, dict[str, dict[int, int]]] = {}
         self.read_frames_limit: int | None = None
+        self._called = threading.Condition()
         self._server: Any = None
         self.url = ""
 
@@ -129,6 +131,11 @@ class ScriptedBroker(pb_grpc.BatchServiceServicer):
 
     def count(self, method: str) -> int:
         return sum(1 for name, _ in self.calls if name == method)
+
+    def wait_for(self, method: str, calls: int) -> None:
+        """Wait until ``method`` was called so often."""
+        with self._called:
+            assert self._called.wait_for(lambda: self.count(method) >= calls, timeout=10)
 
     def requests(self, method: str) -> list[Any]:
         return [request for name, request in self.calls if name == method]
@@ -187,7 +194,9 @@ class ScriptedBroker(pb_grpc.BatchServiceServicer):
     # --- how -----------------------------------------------------------------------------------
 
     def _answer(self, method: str, request: Any, context: Any, work: Callable[[], T]) -> T:
-        self.calls.append((method, request))
+        with self._called:
+            self.calls.append((method, request))
+            self._called.notify_all()
         try:
             waiting = self.failures.get(method)
             if waiting:
@@ -233,8 +242,13 @@ class ScriptedBroker(pb_grpc.BatchServiceServicer):
         answer = pb.PlanResponse()
         for wanted in request.ranges:
             found = self._topic(wanted.topic, wanted.topic_id).partitions[wanted.partition]
-            if wanted.start < found.log_start or wanted.end > found.durable:
-                raise OffsetOutOfRange(f"[{wanted.start}, {wanted.end}) is not there")
+            if wanted.end > found.durable:
+                raise OffsetOutOfRange(f"{wanted.end} is above {found.durable}")
+            if wanted.start < found.log_start:
+                gone = answer.lost.add(
+                    topic=wanted.topic, topic_id=wanted.topic_id, partition=wanted.partition
+                )
+                gone.start, gone.end, gone.kind = wanted.start, found.log_start, "retention"
             for span in found.lost.within(wanted.start, wanted.end):
                 lost = answer.lost.add(
                     topic=wanted.topic, topic_id=wanted.topic_id, partition=wanted.partition
@@ -244,7 +258,7 @@ class ScriptedBroker(pb_grpc.BatchServiceServicer):
         return answer
 
     def _splits(self, answer: pb.PlanResponse, wanted: pb.TopicRange, found: Partition) -> None:
-        at = wanted.start
+        at = max(wanted.start, found.log_start)
         for start, end, uri in found.files:
             span = OffsetRange(start, end).intersect(OffsetRange(wanted.start, wanted.end))
             if span is not None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -52,6 +54,14 @@ def rows(source: DanubeStreamReader, start: dict[str, Any], end: dict[str, Any])
 def values(source: DanubeStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[bytes]:
     found: Any = rows(source, start, end).column("value").to_pylist()
     return list(found)
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    """Wait for something another thread does."""
+    give_up_at = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.005)
 
 
 def next_of(offsets: dict[str, Any], topic: str = "/ns/t") -> dict[str, int]:
@@ -199,27 +209,53 @@ def test_a_generated_name_is_kept_by_the_spark_checkpoint(broker: ScriptedBroker
     assert broker.requests("RegisterQuery")[-1].subscription == start["sub"]
 
 
-def test_each_run_has_its_own_id(broker: ScriptedBroker) -> None:
+def test_each_run_with_a_given_name_has_its_own_id(broker: ScriptedBroker) -> None:
+    broker.create("/ns/t")
+    for _ in range(2):
+        source = reader(broker, subscriptionName="mine")
+        source.latestOffset(source.initialOffset(), ALL)
+    first, second = broker.requests("RegisterQuery")
+    assert first.run_id != second.run_id
+
+
+def test_a_query_restarted_in_the_same_driver_goes_on_as_the_same_run(
+    broker: ScriptedBroker,
+) -> None:
     broker.create("/ns/t")
     start = reader(broker).initialOffset()
     for _ in range(2):
         reader(broker).latestOffset(start, ALL)
     first, second = broker.requests("RegisterQuery")
-    assert first.run_id != second.run_id
+    assert first.run_id == second.run_id
 
 
-def test_an_idle_query_repeats_its_position_now_and_then(
+def test_a_query_in_a_long_micro_batch_tells_that_it_lives(
     broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.create("/ns/t")
-    source = reader(broker)
+    broker.fail("MoveCursor", Unavailable("a beat may be missed"))
+    monkeypatch.setattr(cursor, "HEARTBEAT_S", 0.01)
+    source = reader(broker, subscriptionName="mine")
+    source.latestOffset(source.initialOffset(), ALL)
+    broker.wait_for("MoveCursor", 3)
+    source.stop()
+    assert [request.finished for request in broker.requests("MoveCursor")][-1]
+
+
+def test_a_run_whose_name_was_taken_ends(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create("/ns/t")
+    monkeypatch.setattr(cursor, "HEARTBEAT_S", 0.01)
+    source = reader(broker, subscriptionName="mine")
     start = source.initialOffset()
+    broker.fail("MoveCursor", SubscriptionBusy("another run has it"))
     source.latestOffset(start, ALL)
-    source.latestOffset(start, ALL)
-    assert broker.count("MoveCursor") == 0
-    monkeypatch.setattr(cursor, "HEARTBEAT_S", 0.0)
-    source.latestOffset(start, ALL)
-    assert broker.count("MoveCursor") == 1
+    run = source._cursor._run
+    assert run is not None
+    wait_until(lambda: run.taken is not None)
+    with pytest.raises(SubscriptionBusy, match="another run has it"):
+        source.latestOffset(start, ALL)
 
 
 def test_two_live_runs_on_one_name_are_refused(broker: ScriptedBroker) -> None:
