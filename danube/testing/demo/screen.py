@@ -1,0 +1,78 @@
+"""What the demo shows while it runs: bars in a terminal, elsewhere a line every few seconds."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+LINE_EVERY_S: Final = 5.0
+
+
+class Screen:
+    """Bars by name, and events above them, each with the second it happened in."""
+
+    def __init__(self, totals: dict[str, int]) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        self.console: Console = Console(highlight=False)
+        self._began = time.monotonic()
+        self._lined_s = 0.0
+        self._totals = totals
+        self._values = dict.fromkeys(totals, 0)
+        self._notes = dict.fromkeys(totals, "")
+        self._live = sys.stdout.isatty()
+        self._bars = Progress(
+            TextColumn("{task.description:<22}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=self.console,
+            disable=not self._live,
+        )
+        self._tasks: dict[str, Any] = {}
+
+    @property
+    def seconds(self) -> float:
+        """Since the demo began."""
+        return time.monotonic() - self._began
+
+    def __enter__(self) -> Screen:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bars.stop()
+
+    def event(self, text: str, style: str = "") -> None:
+        """Something that happened once."""
+        stamp = f"[dim]{self.seconds:6.1f} s[/dim]"
+        self.console.print(f"{stamp}  [{style}]{text}[/{style}]" if style else f"{stamp}  {text}")
+
+    def show(self, name: str, value: int, note: str = "") -> None:
+        """A bar's present value."""
+        self._values[name], self._notes[name] = value, note
+        if self._live:
+            if name not in self._tasks:
+                self._tasks[name] = self._bars.add_task(name, total=self._totals[name], note="")
+            self._bars.update(self._tasks[name], completed=value, note=note)
+
+    def tick(self) -> None:
+        """Where there are no bars: a line with all values, every few seconds."""
+        if self._live or time.monotonic() - self._lined_s < LINE_EVERY_S:
+            return
+        self._lined_s = time.monotonic()
+        values = " · ".join(
+            f"{name} {value:,}/{self._totals[name]:,}" for name, value in self._values.items()
+        )
+        self.event(values)
