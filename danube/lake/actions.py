@@ -189,7 +189,7 @@ def parse_commit(version: int, data: bytes, where: str) -> Commit:
 
 
 def _lines(data: bytes) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    if not data.endswith(b"\n") and not data.rstrip().endswith(b"}"):
+    if not data.rstrip().endswith(b"}"):
         raise ValueError("it does not end with a complete action")
     for line in data.decode().splitlines():
         if line.strip():

@@ -21,6 +21,7 @@ from danube.lake.definition import check_definition
 from danube.lake.layout import (
     checkpoint_key,
     commit_key,
+    last_checkpoint_key,
     log_prefix,
     log_version,
     table_key,
@@ -255,9 +256,15 @@ class TableLog:
         if version + len(later) < max(newest, 0):
             raise _Missing(f"Delta commits {version + len(later) + 1} to {newest} are missing")
 
-    def drop_checkpoint(self, version: int) -> None:
-        """Remove a Delta checkpoint that cannot be read, so that other readers fall back too."""
-        self.store.delete([checkpoint_key(self.table, version)])
+    def drop_torn(self, loaded: Loaded) -> None:
+        """Remove Delta checkpoints that cannot be read, and a hint that leads to none.
+
+        Other readers would stop there; we have just shown that nothing depends on them.
+        """
+        keys = [checkpoint_key(self.table, version) for version in loaded.torn]
+        if hinted_version(self.store, self.table) != loaded.checkpoint:
+            keys.append(last_checkpoint_key(self.table))
+        self.store.delete(keys)
 
 
 class _Missing(Exception):

@@ -259,8 +259,7 @@ class TopicTable:
         """
         with self._lock:
             loaded = self.load()
-            for torn in loaded.torn:
-                self.log.drop_checkpoint(torn)
+            self.log.drop_torn(loaded)
             version = write_checkpoint(
                 self.store,
                 self.log.table,
@@ -327,7 +326,7 @@ class TopicTable:
         return age_s > self.settings.uncommitted_hours * 3600
 
     def _check_kept(self, intent: Roll, written_at_s: float) -> None:
-        """If we slept between the last check and the Delta commit, look whether the files are left."""
+        """If we slept just before the Delta commit, look whether the files are still there."""
         if not self._expired(written_at_s):
             return
         for file in (file for part in intent.parts for file in part.files):

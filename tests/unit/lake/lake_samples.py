@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -118,7 +119,7 @@ def offsets_in(store: ObjectStore, snapshot: Snapshot, partition: int = 0) -> li
     found: list[int] = []
     for file in snapshot.partition_files(partition):
         for rows in read_file(store, file, 0, 2**62, ["value", "offset"]):
-            offsets = rows.column("offset").to_pylist()
+            offsets: list[Any] = rows.column("offset").to_pylist()
             values = rows.column("value").to_pylist()
             assert values == [f"value-{offset}".encode() for offset in offsets]
             found.extend(offsets)
