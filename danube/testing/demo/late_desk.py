@@ -28,7 +28,6 @@ IDLE_S: Final = 0.5
 def work_off(batch: ReceivedBatch) -> Iterator[dict[str, Any]]:
     """The late flights of a batch with their places."""
     for message in batch:
-        # Most flights are on time: look for the number only where there may be three digits.
         late = late_flight_of(json.loads(message.value))
         if late is not None:
             yield {"partition": message.partition, "offset": message.offset, **late._asdict()}
