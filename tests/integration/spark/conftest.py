@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from danube.testing.java import ensure_java
+from tests.integration.spark.broker_process import BrokerProcess
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -59,3 +60,31 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session = build_session(tmp_path_factory.mktemp("spark"))
         yield session
         session.stop()
+
+
+@pytest.fixture(scope="session")
+def shared_broker(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerProcess]:
+    """A broker for the tests that do it no harm. It rolls only when told to.
+
+    After the session, because a process with open channels starts no JVM."""
+    broker = BrokerProcess(tmp_path_factory.mktemp("broker") / "data", log__roll_age_s="3600")
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def broker(spark: SparkSession, tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker of one's own, to kill."""
+    found = BrokerProcess(tmp_path / "data")
+    found.start()
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def topic() -> str:
+    """A topic's name nobody else uses."""
+    return f"/default/t{os.urandom(6).hex()}"
