@@ -7,6 +7,7 @@ channel made before one is never used after it.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import threading
@@ -32,6 +33,7 @@ LONGEST_PAUSE_S: Final = 1.0
 PASSING: Final[tuple[type[DanubeError], ...]] = (Unavailable, OwnershipLost, MemoryFull, DiskFull)
 """What goes away by itself: a broker that is away or moved, or that is full for the moment."""
 
+_log = logging.getLogger("danube.wire")
 _lock = threading.Lock()
 _channels: dict[str, grpc.Channel] = {}
 _owner_pid = 0
@@ -124,6 +126,7 @@ class Patience:
             raise error
         if self._give_up_at is None:
             self._give_up_at = time.monotonic() + self._timeout_s
+            _log.warning("%s: %s; trying again for %g s", what, error, self._timeout_s)
         if self.remaining_s() <= self._pause_s:
             raise type(error)(
                 f"{what} failed for {self._timeout_s:g} s and was given up: {error}"

@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
@@ -107,4 +107,4 @@ def inject(faults: Path, place: str, action: str) -> None:
 
 def happened(faults: Path, place: str) -> bool:
     """Whether the fault at ``place`` went off."""
-    return cast(Path, faults / f"{place}.reached").exists()
+    return (faults / f"{place}.reached").exists()

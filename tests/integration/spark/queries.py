@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.integration.spark.broker_process import BrokerProcess
 
@@ -42,8 +42,8 @@ def copy(
     rows = stream(spark, url, source, **(source_options or {})).select("key", "value")
     writer = rows.writeStream.format(format).option("serviceUrl", url).option("topic", target)
     writer = writer.option("checkpointLocation", str(checkpoint)).options(**sink_options)
-    trigger = {"processingTime": "0 seconds"} if continuous else {"availableNow": True}
-    return writer.trigger(**trigger).start()  # type: ignore[arg-type]
+    trigger: Any = {"processingTime": "0 seconds"} if continuous else {"availableNow": True}
+    return writer.trigger(**trigger).start()
 
 
 def finished(query: StreamingQuery) -> StreamingQuery:

@@ -49,7 +49,7 @@ def test_a_stream_is_written_once_over_many_micro_batches_and_restarts(
     spark: SparkSession, shared_broker: BrokerProcess, source: str, target: str, tmp_path: Path
 ) -> None:
     broker = shared_broker
-    limited = {"source_options": {"maxOffsetsPerTrigger": 250}}
+    limited: dict[str, Any] = {"source_options": {"maxOffsetsPerTrigger": 250}}
     finished(copy(spark, broker.url, source, target, tmp_path, **limited))
     numbered(broker, source, 0, 600, 650)
     finished(copy(spark, broker.url, source, target, tmp_path, **limited))
@@ -64,9 +64,8 @@ def test_what_was_written_is_in_the_table_too(
     broker = shared_broker
     finished(copy(spark, broker.url, source, target, tmp_path))
     broker.roll(target)
-    assert all(
-        info.rolled_offset == info.durable_offset for info in broker.lookup(target).partitions
-    )
+    for info in broker.lookup(target).partitions:
+        assert info.rolled_offset == info.durable_offset
     assert copied(broker, target) == list(range(600))
 
 
@@ -199,7 +198,7 @@ def test_an_older_spark_checkpoint_is_refused_with_what_to_do(
 ) -> None:
     """The checkpoint was rolled back: its batch 0 is older than the sink's last."""
     broker = shared_broker
-    limited = {"source_options": {"maxOffsetsPerTrigger": 400}}
+    limited: dict[str, Any] = {"source_options": {"maxOffsetsPerTrigger": 400}}
     finished(copy(spark, broker.url, source, target, tmp_path, **limited))
     for folder in ("offsets", "commits"):
         for path in (tmp_path / folder).iterdir():
