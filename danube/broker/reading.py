@@ -117,9 +117,7 @@ class Reads:
         """Splits for ranges: objects for what is rolled, this broker for the tail."""
         response = pb.PlanResponse()
         for wanted in request.ranges:
-            _, topic, owned = await self._topics.open(
-                wanted.topic, wanted.topic_id, wanted.partition
-            )
+            _, topic, _ = await self._topics.open(wanted.topic, wanted.topic_id, wanted.partition)
             if wanted.end < wanted.start:
                 raise InvalidRequest(f"the range [{wanted.start}, {wanted.end}) is backwards")
             planned = topic.plan(wanted.partition, wanted.start, wanted.end)

@@ -33,7 +33,7 @@ class SubscribeStream:
         require(first is not None and first.HasField("open"), "open message as its first one")
         assert first is not None
         request = first.open
-        record, topic, owned = await self._subscriptions.topics.open(
+        record, topic, _ = await self._subscriptions.topics.open(
             request.topic, request.topic_id, request.partition
         )
         delivery, port = await self._subscriptions.join(record, request.partition, request)

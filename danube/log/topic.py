@@ -255,6 +255,11 @@ class TopicLog:
         log = self.partitions[number].log
         self.context.journal.forget(log.state.rolled_to(off))
 
+    def trimmed(self, number: int, log_start: int) -> None:
+        """Retention has removed everything below ``log_start``."""
+        log = self.partitions[number].log
+        log.log_start = max(log.log_start, log_start)
+
     def pending_losses(self, number: int) -> Sequence[PendingLoss]:
         """Lost ranges that the next roll must record."""
         return self.partitions[number].log.state.lost

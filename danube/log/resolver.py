@@ -1,0 +1,73 @@
+"""Pins without a known outcome are resolved from the decisions, and staged sets do not stay.
+
+A driver may vanish between its decision and the sink commits: nobody needs it to come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from danube.core import telemetry
+from danube.core.errors import DanubeError
+from danube.log.decisions import Resolution
+from danube.log.sinks import PartitionSinks
+from danube.log.staging import Pin
+from danube.log.topic import Owned, TopicLog
+
+if TYPE_CHECKING:
+    from danube.log.context import LogContext
+
+LOG = telemetry.get_logger(__name__)
+RESOLVED = telemetry.counter("resolved_pins", "Pins resolved without their driver.", ("outcome",))
+SETTLE_S = 1.0
+"""A younger pin is left to the commit that is probably under way."""
+
+
+class OpenPartitions(Protocol):
+    """Who knows the open partitions."""
+
+    def open_partitions(self) -> Iterator[tuple[TopicLog, Owned]]:
+        """Every open partition."""
+
+
+class PinResolver:
+    """Looks at pins and old staged sets on a period."""
+
+    def __init__(self, context: LogContext, source: OpenPartitions) -> None:
+        self._context = context
+        self._source = source
+
+    async def run(self) -> None:
+        """Resolve for ever."""
+        while True:
+            await asyncio.sleep(self._context.settings.resolve_interval_s)
+            await self.resolve()
+
+    async def resolve(self) -> None:
+        """One pass over all open partitions."""
+        for topic, owned in self._source.open_partitions():
+            try:
+                for pin in owned.sinks.open_pins():
+                    await self._resolve(owned.sinks, pin)
+                now, ttl_s = self._context.clock.now_us(), self._context.settings.staged_ttl_s
+                await owned.sinks.drop(owned.sinks.expired_sets(now, ttl_s))
+            except DanubeError as error:
+                LOG.warning("pins not resolved", topic=str(topic.record.name), error=str(error))
+
+    async def _resolve(self, sinks: PartitionSinks, pin: Pin) -> None:
+        age_s = (self._context.clock.now_us() - pin.pinned_us) / 1e6
+        if age_s < SETTLE_S:
+            return
+        query, sink = str(pin.label["query"]), str(pin.label["sink"])
+        batch = int(pin.label["batch"])
+        found = await self._context.sinks.resolve(pin.commit_id, query, sink, batch)
+        if found is Resolution.UNDECIDED and age_s > self._context.settings.pin_ttl_s:
+            found = await self._context.sinks.abort_pin(pin.commit_id, query, sink, batch)
+        if found is Resolution.DECIDED:
+            await sinks.finish(pin.commit_id)
+            RESOLVED.labels("finished").inc()
+        elif found is Resolution.ABORTED:
+            await sinks.unpin(pin.commit_id)
+            RESOLVED.labels("aborted").inc()
