@@ -73,9 +73,21 @@ def broker(
     if print_config:
         _print_config(loaded, output)
         return
-    from danube.broker.main import run
+    raise typer.Exit(_run(loaded))
 
-    raise typer.Exit(run(loaded))
+
+def _run(loaded: Loaded[BrokerSettings]) -> int:
+    from danube.core.errors import Unsupported
+
+    try:
+        from danube.broker.main import run
+    except ModuleNotFoundError as error:
+        if (error.name or "danube").partition(".")[0] == "danube":
+            raise
+        raise Unsupported(
+            f"{error.name} is not installed; a broker needs: pip install 'danube-spark[broker]'"
+        ) from error
+    return run(loaded)
 
 
 def settings_environment(environ: Mapping[str, str]) -> dict[str, str]:

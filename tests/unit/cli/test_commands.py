@@ -175,3 +175,15 @@ def test_help_is_fast_because_nothing_heavy_is_imported() -> None:
         check=True,
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_without_the_broker_extra_the_broker_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "grpc_health.v1", None)
+    for name in [name for name in sys.modules if name.startswith("danube.broker.")]:
+        if not name.endswith("settings"):
+            monkeypatch.delitem(sys.modules, name)
+    result = run("broker", "--data-dir", str(tmp_path))
+    assert result.exit_code == Exit.FAILED
+    assert "pip install 'danube-spark[broker]'" in result.stderr
