@@ -15,6 +15,7 @@ from danube.client.opening import Opening
 from danube.client.producer import Producer
 from danube.client.reader import Reader
 from danube.client.settings import ClientSettings, CodecName
+from danube.core.batch import message_records
 from danube.core.names import check_name
 from danube.wire.channels import DEFAULT_SERVICE_URL
 from danube.wire.translate import StartPosition, SubscriptionKind
@@ -60,7 +61,15 @@ class Client:
 
     async def ready(self) -> None:
         """Wait for a broker. Raises Unavailable."""
-        await self._connection.ready()
+        # The first array that pyarrow makes of a list imports pandas, if there is one: meanwhile,
+        # and not in the first publish.
+        warming_up = asyncio.create_task(
+            asyncio.to_thread(message_records, [b""], now_us=0, producer="")
+        )
+        try:
+            await self._connection.ready()
+        finally:
+            await warming_up
 
     async def topic(self, name: str) -> TopicView:
         """Partitions, owners and offsets of a topic. Raises TopicNotFound."""

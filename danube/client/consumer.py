@@ -13,7 +13,7 @@ from danube.client.messages import Message, MessageId, MessageRange, MessagesVie
 from danube.client.partition_subscriber import FetchedPiece, PartitionSubscriber
 from danube.client.settings import ClientSettings
 from danube.client.streams import only_error
-from danube.core.batch import MESSAGE_SCHEMA, MessageBatch
+from danube.core.batch import MessageBatch, message_records
 from danube.core.errors import DanubeError, FailedPrecondition, InvalidRequest
 from danube.core.offsets import OffsetRange
 from danube.core.telemetry import get_logger
@@ -178,7 +178,7 @@ class Consumer:
 
     def _nothing(self) -> ReceivedBatch:
         subscriber = next(iter(self._subscribers.values()))
-        empty = MessageBatch(0, MESSAGE_SCHEMA.empty_table().to_batches()[0])
+        empty = MessageBatch(0, message_records([], now_us=0, producer=self.name))
         return ReceivedBatch(self, FetchedPiece(subscriber, empty, append_us=0, redelivery_count=0))
 
     # --- acknowledging --------------------------------------------------------------------------

@@ -13,13 +13,14 @@ from typing import Any, Protocol, cast
 
 from danube.client.acks import AckBuffer
 from danube.client.connection import Router
-from danube.client.retry import Backoff
+from danube.client.retry import Backoff, is_transient
 from danube.client.settings import ClientSettings
 from danube.client.streams import (
     Deadline,
     answered_in_time,
     next_response,
     only_error,
+    stream_errors,
     wait_event,
     write,
 )
@@ -27,7 +28,7 @@ from danube.core.batch import MessageBatch
 from danube.core.errors import Corruption, DanubeError, InvalidFrame, SubscriptionBusy
 from danube.core.frames import decode_frame, parse_frame
 from danube.wire._generated import DanubeBatch_pb2 as pb
-from danube.wire.status import danube_errors, error_of, is_retryable
+from danube.wire.status import error_of
 from danube.wire.translate import StartPosition, kind_to_proto, start_to_proto
 
 
@@ -135,7 +136,7 @@ class PartitionSubscriber:
         self._router.distrust()
         # After a broken connection the broker may still see the old consumer for a moment.
         still_there = isinstance(error, SubscriptionBusy) and self.opened.done()
-        pause_s = backoff.pause_s() if is_retryable(error) or still_there else None
+        pause_s = backoff.pause_s() if is_transient(error) or still_there else None
         if pause_s is None:
             raise error
         await asyncio.sleep(pause_s)
@@ -148,7 +149,7 @@ class PartitionSubscriber:
                 answered_in_time(self._settings.request_timeout_s, self._doing) as deadline,
                 asyncio.TaskGroup() as tasks,
             ):
-                with danube_errors(self._doing):
+                with stream_errors(self._doing):
                     deadline.start()
                     await self._open(call)
                     deadline.stop()

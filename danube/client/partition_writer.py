@@ -20,13 +20,14 @@ import pyarrow as pa
 from danube.client.connection import Router
 from danube.client.messages import Delivery
 from danube.client.outbox import Lane, OpenBatch, Outbox
-from danube.client.retry import Backoff
+from danube.client.retry import Backoff, is_transient
 from danube.client.settings import ClientSettings
 from danube.client.streams import (
     Deadline,
     answered_in_time,
     next_response,
     only_error,
+    stream_errors,
     wait_event,
     write,
 )
@@ -36,11 +37,12 @@ from danube.core.errors import (
     InvalidRequest,
     OutcomeUnknown,
     SequenceGap,
+    StorageFailed,
 )
 from danube.core.frames import Codec, Frame, encode_frame
 from danube.core.telemetry import get_logger
 from danube.wire._generated import DanubeBatch_pb2 as pb
-from danube.wire.status import danube_errors, error_of, is_retryable
+from danube.wire.status import error_of
 
 log = get_logger(__name__)
 
@@ -123,6 +125,8 @@ class PartitionWriter:
                 await self._session(backoff)
             except _Refused as refusal:
                 error = refusal.error
+                if isinstance(error, StorageFailed):
+                    self._doubt_sent()  # the disk may have it all the same
             except DanubeError as failure:
                 error = failure
                 self._doubt_sent()
@@ -177,7 +181,7 @@ class PartitionWriter:
                 answered_in_time(self._settings.request_timeout_s, self._doing) as deadline,
                 asyncio.TaskGroup() as tasks,
             ):
-                with danube_errors(self._doing):
+                with stream_errors(self._doing):
                     deadline.start()
                     await self._open(call)
                     deadline.stop()
@@ -337,7 +341,7 @@ class PartitionWriter:
             pending = self._unanswered.popleft()
             self._answer(pending.batch, self._refusal(pending, error))
             self._start_fresh_epoch(error)
-        elif not is_retryable(error):
+        elif not is_transient(error):
             raise error
         pause_s = backoff.pause_s()
         if pause_s is None:

@@ -10,13 +10,13 @@ from typing import Any, cast
 
 from danube.client.connection import Connection, Router, TopicView
 from danube.client.messages import MessagesView
-from danube.client.retry import Backoff
+from danube.client.retry import Backoff, is_transient
 from danube.client.streams import END_OF_STREAM
 from danube.core.batch import MessageBatch
 from danube.core.errors import Corruption, DanubeError, InvalidFrame, InvalidRequest
 from danube.core.frames import decode_frame, parse_frame
 from danube.wire._generated import DanubeBatch_pb2 as pb
-from danube.wire.status import danube_errors, is_retryable
+from danube.wire.status import danube_errors
 from danube.wire.translate import StartPosition, timestamp_us
 
 
@@ -120,7 +120,7 @@ class Reader:
                     return
             except DanubeError as error:
                 router.distrust()
-                pause_s = backoff.pause_s() if is_retryable(error) else None
+                pause_s = backoff.pause_s() if is_transient(error) else None
                 if pause_s is None:
                     raise
                 await asyncio.sleep(pause_s)

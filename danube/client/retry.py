@@ -8,10 +8,15 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from danube.client.settings import ClientSettings
-from danube.core.errors import DanubeError
+from danube.core.errors import DanubeError, StorageFailed
 from danube.wire.status import is_retryable
 
 T = TypeVar("T")
+
+
+def is_transient(error: DanubeError) -> bool:
+    """Whether the same may work later. A broker whose disk failed ends, and another one starts."""
+    return is_retryable(error) or isinstance(error, StorageFailed)
 
 
 class Backoff:
@@ -59,7 +64,7 @@ async def retrying(
         try:
             return await attempt()
         except DanubeError as error:
-            pause_s = backoff.pause_s() if is_retryable(error) else None
+            pause_s = backoff.pause_s() if is_transient(error) else None
             if pause_s is None:
                 raise
         await sleep(pause_s)

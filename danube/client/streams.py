@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
 import grpc
 import grpc.aio
 
-from danube.core.errors import DeadlineExceeded, Unavailable
+from danube.core.errors import DanubeError, DeadlineExceeded, Unavailable
+from danube.wire.status import danube_errors
 
+_LOCAL_FAILURE: Final = "Internal error from Core"
 END_OF_STREAM: Final[Any] = vars(grpc.aio)["EOF"]
 
 
@@ -80,6 +82,23 @@ async def write(call: Any, request: Any) -> bool:
 def only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """A task group's error, if it is a single one."""
     return group.exceptions[0] if len(group.exceptions) == 1 else group
+
+
+@contextmanager
+def stream_errors(doing: str) -> Iterator[None]:
+    """Turn grpc's errors on a stream into ours.
+
+    A write to a stream that has just ended makes grpc.aio forget the status it ended with and say
+    INTERNAL instead: that is a broken connection, and the next one tells why.
+    """
+    try:
+        with danube_errors(doing):
+            yield
+    except DanubeError as error:
+        cause = error.__cause__
+        if isinstance(cause, grpc.aio.AioRpcError) and cause.details() == _LOCAL_FAILURE:
+            raise Unavailable(f"{doing}: the broker ended the stream") from None
+        raise
 
 
 async def wait_event(event: asyncio.Event, timeout_s: float | None) -> None:

@@ -25,6 +25,7 @@ from danube.core.errors import (
     TopicNotFound,
     TopicReplaced,
     Unavailable,
+    Unsupported,
 )
 from danube.core.frames import Frame, decode_frame, parse_frame
 from danube.core.names import TopicId, producer_id
@@ -80,11 +81,10 @@ class Partition:
         return self.frames[-1].end if self.frames else 0
 
     def values(self) -> list[bytes]:
-        return [
-            value
-            for stored in self.frames
-            for value in decode_frame(stored.frame).column("value").to_pylist()
-        ]
+        found: list[Any] = []
+        for stored in self.frames:
+            found.extend(decode_frame(stored.frame).column("value").to_pylist())
+        return found
 
     def append(self, frame: Frame) -> tuple[int, bool]:
         header = frame.header
@@ -323,9 +323,13 @@ class ScriptedBroker(rpc.BatchServiceServicer, rpc.BatchAdminServicer):
             at = end
 
     async def Plan(self, request: Any, context: Any) -> Any:
-        raise NotImplementedError
+        raise Unsupported("the scripted broker cannot do this")
 
-    Stage = CommitBatch = AbortBatch = RegisterQuery = MoveCursor = Plan
+    Stage: Any = Plan
+    CommitBatch: Any = Plan
+    AbortBatch: Any = Plan
+    RegisterQuery: Any = Plan
+    MoveCursor: Any = Plan
 
     async def OffsetsForTime(self, request: Any, context: Any) -> Any:
         return pb.OffsetsForTimeResponse(offsets=dict.fromkeys(request.partitions, 1))
@@ -357,8 +361,14 @@ class ScriptedBroker(rpc.BatchServiceServicer, rpc.BatchAdminServicer):
         yield pb.VerifyResponse(message="reading", messages=1)
         yield pb.VerifyResponse(message="log and table agree", finished=True, messages=2)
 
-    DescribeTopic = ListSubscriptions = CreateSubscription = ResetSubscription = Plan
-    DeleteSubscription = ListSinks = ForgetSink = Roll = Plan
+    DescribeTopic: Any = Plan
+    ListSubscriptions: Any = Plan
+    CreateSubscription: Any = Plan
+    ResetSubscription: Any = Plan
+    DeleteSubscription: Any = Plan
+    ListSinks: Any = Plan
+    ForgetSink: Any = Plan
+    Roll: Any = Plan
 
 
 class _SubscriptionStream:
@@ -472,7 +482,7 @@ async def _either(*events: asyncio.Event) -> None:
 
 async def _next(requests: AsyncIterator[Any], broken: asyncio.Event) -> Any:
     """The next request, None at the end. Raises Unavailable when the stream is to break."""
-    waiting = asyncio.ensure_future(anext(requests, None))  # type: ignore[arg-type]
+    waiting = asyncio.ensure_future(anext(requests, None))
     breaking = asyncio.ensure_future(broken.wait())
     try:
         await asyncio.wait([waiting, breaking], return_when=asyncio.FIRST_COMPLETED)
