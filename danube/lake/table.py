@@ -7,7 +7,8 @@ threads the broker gives them. The snapshot is replaced as a whole and may be re
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from danube.core import telemetry
@@ -175,6 +176,12 @@ class TopicTable:
             loaded = self.log.load()
             self._snapshot = loaded.snapshot
             return loaded
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Keep every other user of this object out: for upkeep, which deletes what others add."""
+        with self._lock:
+            yield
 
     # -- writing ---------------------------------------------------------------------------
 
