@@ -17,6 +17,7 @@ from danube.lake.files import FileInfo
 from danube.lake.layout import is_data_path
 
 COMMIT_ID: Final = "danubeCommitId"
+CHECKSUM: Final = "danube.crc32c"
 ENGINE: Final = "danube-spark"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -45,6 +46,7 @@ class Add:
                 "modificationTime": self.modified_ms,
                 "dataChange": self.data_change,
                 "stats": json.dumps(_stats(self.file), separators=(",", ":")),
+                "tags": {CHECKSUM: str(self.file.crc32c)},
             }
         }
 
@@ -221,6 +223,7 @@ def parse_add(table: str, add: Mapping[str, Any]) -> FileInfo:
             max_timestamp_us=_microseconds(most["timestamp"]),
             min_append_time_us=_microseconds(least["append_time"]),
             max_append_time_us=_microseconds(most["append_time"]),
+            crc32c=int((add.get("tags") or {}).get(CHECKSUM, -1)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise NotOurs(

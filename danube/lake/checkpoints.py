@@ -95,7 +95,7 @@ def _actions(rows: pa.Table, name: str) -> list[dict[str, Any]]:
     found: list[Any] = rows.column(name).drop_null().to_pylist()
     # Maps come as lists of pairs.
     for action in found:
-        for key in ("configuration", "partitionValues"):
+        for key in ("configuration", "partitionValues", "tags"):
             if isinstance(action.get(key), list):
                 action[key] = dict(action[key])
     return found

@@ -19,6 +19,7 @@ class FileInfo:
         rows: how many messages; ``end - start`` unless a lost range lies inside.
         size_bytes: of the object.
         min_timestamp_us: smallest publish time, microseconds since 1970 UTC; and so on.
+        crc32c: of the whole object, -1 if not known.
     """
 
     path: str
@@ -32,6 +33,7 @@ class FileInfo:
     max_timestamp_us: int
     min_append_time_us: int
     max_append_time_us: int
+    crc32c: int = -1
 
 
 @dataclass(frozen=True, slots=True, order=True)

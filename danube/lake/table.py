@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from danube.core import telemetry
+from danube.core.checksum import crc32c
 from danube.core.clock import Clock, IdSource
 from danube.core.errors import Corruption, FailedPrecondition
 from danube.core.names import TopicId
@@ -396,4 +397,5 @@ def _file_info(table: str, path: str, partition: int, written: WrittenFile) -> F
         max_timestamp_us=written.max_timestamp_us,
         min_append_time_us=written.min_append_time_us,
         max_append_time_us=written.max_append_time_us,
+        crc32c=crc32c(memoryview(written.data)),
     )

@@ -11,9 +11,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute
 
-from danube.core.errors import Corruption, DanubeError
+from danube.core.checksum import crc32c
+from danube.core.errors import DanubeError
+from danube.core.limits import MIB
 from danube.core.offsets import RangeSet
-from danube.core.stores import ObjectNotFound, ObjectStore
+from danube.core.stores import ObjectStore
 from danube.lake.reader import read_file
 from danube.lake.replay import TableLog
 from danube.lake.snapshot import FileInfo, LostRange, Snapshot
@@ -21,6 +23,7 @@ from danube.lake.snapshot import FileInfo, LostRange, Snapshot
 # The stubs are older than Arrow.
 pc: Final[Any] = pyarrow.compute
 
+PIECE_BYTES: Final = 8 * MIB
 MAX_PROBLEMS: Final = 1000
 """After this many problems the rest is not reported, only that there is more."""
 
@@ -178,21 +181,25 @@ class _Seen:
 
 
 def _read_through(store: ObjectStore, file: FileInfo, topic: str, lost: RangeSet) -> _Seen:
-    """Decode a whole file, every page against its checksum."""
-    size = _size(store, file)
+    """Read a whole file: its bytes against the Delta log's checksum, its rows one by one."""
     seen = _Seen(file.start)
+    size, checksum = _checksum(store, file)
     if size != file.size_bytes:
         seen.wrong.append(f"it has {size} bytes, the Delta log says {file.size_bytes}")
+    elif file.crc32c not in (checksum, -1):
+        seen.wrong.append("its bytes do not have the checksum in the Delta log")
     for batch in read_file(store, file, 0, 2**63 - 1, verify=True):
         _look(batch, seen, topic, lost)
     return seen
 
 
-def _size(store: ObjectStore, file: FileInfo) -> int:
-    try:
-        return store.head(file.key).size_bytes
-    except ObjectNotFound:
-        raise Corruption(f"the file {file.path} of the table is gone; restore it") from None
+def _checksum(store: ObjectStore, file: FileInfo) -> tuple[int, int]:
+    """Size and crc32c of an object, read in pieces."""
+    size, checksum = 0, 0
+    while piece := store.get_range(file.key, size, PIECE_BYTES):
+        size += len(piece)
+        checksum = crc32c(piece, checksum)
+    return size, checksum
 
 
 def _look(batch: pa.RecordBatch, seen: _Seen, topic: str, lost: RangeSet) -> None:
