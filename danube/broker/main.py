@@ -11,7 +11,7 @@ from collections.abc import Callable
 from danube.broker.server import Broker
 from danube.broker.settings import BrokerSettings
 from danube.core import telemetry
-from danube.core.errors import DanubeError, InvalidSettings
+from danube.core.errors import DanubeError, InvalidRequest
 from danube.core.settings import Loaded
 
 LOG = telemetry.get_logger(__name__)
@@ -31,7 +31,7 @@ def run(loaded: Loaded[BrokerSettings]) -> int:
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_serve(settings))
-    except InvalidSettings as error:
+    except InvalidRequest as error:
         print(f"danube broker: {error}", file=sys.stderr)
         return EXIT_USAGE
     except DanubeError as error:

@@ -34,7 +34,11 @@ class JournalCheckpoints:
         self._due = asyncio.Event()
         self._writing = asyncio.Lock()
         loop = asyncio.get_running_loop()
-        context.journal.on_checkpoint_due = lambda: loop.call_soon_threadsafe(self._due.set)
+
+        def due() -> None:
+            loop.call_soon_threadsafe(self._due.set)
+
+        context.journal.on_checkpoint_due = due
 
     async def run(self) -> None:
         """Write journal checkpoints for ever, as they fall due."""

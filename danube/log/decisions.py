@@ -21,9 +21,9 @@ that is not decided; a run that was taken over from is refused from then on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from danube.core import telemetry
 from danube.core.clock import Clock
@@ -37,6 +37,7 @@ from danube.core.errors import (
 )
 from danube.core.names import PartitionId
 from danube.core.stores import Compare, MetadataStore
+from danube.log.attempts import Patience, Sleep, all_outcomes, is_passing, raise_first
 from danube.log.sink_protocol import (
     BatchAborted,
     CommitOutcome,
@@ -68,18 +69,11 @@ LOST_PARTS = telemetry.counter("sink_lost_parts", "Parts of decided batches that
 
 REMEMBERED_RUNS: Final = 32
 REMEMBERED_ABORTS: Final = 32
-PARALLEL_OWNERS: Final = 64
 RACES: Final = 1_000
 """How often a compare-and-set that others keep winning is tried again."""
 
 RECORD_TTL_S: Final = 7 * 24 * 3600
 """How long the record of a batch write stays."""
-
-FIRST_WAIT_S: Final = 0.02
-LONGEST_WAIT_S: Final = 1.0
-
-T = TypeVar("T")
-Sleep = Callable[[float], Awaitable[None]]
 
 
 class SinkCoordinator:
@@ -128,12 +122,15 @@ class SinkCoordinator:
         while True:
             try:
                 record = await self._admit(request, patience)
-                if record.last_batch_id == request.batch_id:
-                    return await self._already(record, request, commit_id, patience)
-                decided = await self._decide(record, request, commit_id)
+                done = record.last_batch_id == request.batch_id
+                decided = None if done else await self._decide(record, request, commit_id)
             except (Unavailable, OwnershipLost) as error:
+                if patience.is_over:
+                    raise
                 await patience.wait(error, f"batch {request.batch_id} is not decided yet")
                 continue
+            if done:
+                return await self._already(record, request, commit_id, patience)
             if decided is None:
                 # A claim or the record has changed: (a) again.
                 await patience.wait(None, f"batch {request.batch_id} is not decided yet")
@@ -183,15 +180,17 @@ class SinkCoordinator:
             if now is not None and now.revision != record.revision:
                 return None
             raise
-        return await self._records.write(self._decision(record, request, commit_id), record, compares)
+        return await self._records.write(
+            self._decision(record, request, commit_id), record, compares
+        )
 
     async def _pin(self, request: CommitRequest, commit_id: str) -> list[Compare]:
         async def pin(partition: PartitionId, sets: Sequence[SetRef]) -> Sequence[Compare]:
             owner = await self._owner_of(partition)
             return await owner.pin(commit_id, request.label, [item.set_id for item in sets])
 
-        outcomes = await _all(pin(*item) for item in request.by_partition().items())
-        _raise_first(outcomes)
+        outcomes = await all_outcomes(pin(*item) for item in request.by_partition().items())
+        raise_first(outcomes)
         found = [item for part in outcomes if not isinstance(part, DanubeError) for item in part]
         return list(dict.fromkeys(found))
 
@@ -204,9 +203,7 @@ class SinkCoordinator:
             decided_us=self._clock.now_us(),
         )
 
-    def _decision(
-        self, record: SinkRecord, request: CommitRequest, commit_id: str
-    ) -> SinkRecord:
+    def _decision(self, record: SinkRecord, request: CommitRequest, commit_id: str) -> SinkRecord:
         participants = tuple(
             Participant(sets[0].topic, partition)
             for partition, sets in request.by_partition().items()
@@ -239,7 +236,9 @@ class SinkCoordinator:
         lost = list(record.lost)
         missing = list(record.participants)
         while missing:
-            outcomes = await _all(self._finish_part(record.commit_id, item) for item in missing)
+            outcomes = await all_outcomes(
+                self._finish_part(record.commit_id, item) for item in missing
+            )
             away: list[Participant] = []
             reason: DanubeError | None = None
             for item, outcome in zip(missing, outcomes, strict=True):
@@ -248,7 +247,7 @@ class SinkCoordinator:
                     reason = outcome
                 elif not isinstance(outcome, DanubeError):
                     lost += outcome
-            _raise_first([item for item in outcomes if not _is_passing(item)])
+            raise_first([item for item in outcomes if not is_passing(item)])
             missing = away
             if reason is not None:
                 await patience.wait(
@@ -266,9 +265,7 @@ class SinkCoordinator:
             # Deleted after the decision; its part has gone with it, the others must not hang.
             return [LostPart(item.topic, item.partition, "deleted")]
 
-    async def _mark_finished(
-        self, record: SinkRecord, lost: tuple[LostPart, ...]
-    ) -> SinkRecord:
+    async def _mark_finished(self, record: SinkRecord, lost: tuple[LostPart, ...]) -> SinkRecord:
         current: SinkRecord | None = record
         for _ in range(RACES):
             if current is None or current.commit_id != record.commit_id:
@@ -276,9 +273,7 @@ class SinkCoordinator:
                 return replace(record, finished=True, lost=lost)
             if current.finished:
                 return current
-            marked = await self._records.write(
-                replace(current, finished=True, lost=lost), current
-            )
+            marked = await self._records.write(replace(current, finished=True, lost=lost), current)
             if marked is not None:
                 if lost:
                     LOST_PARTS.inc(len(lost))
@@ -292,13 +287,14 @@ class SinkCoordinator:
     async def abort(self, request: CommitRequest) -> bool:
         """Drop a batch's staged sets unless it is decided, which nothing undoes.
 
-        Returns whether the batch was decided. Owners that are away drop their sets later.
+        Returns whether the batch, or a later one, was decided. Owners that are away drop their
+        sets later.
         """
         request.check()
         commit_id = commit_id_of(request)
         await self._give_up(request, commit_id)
         record = await self._records.read(request.query_id, request.sink_name)
-        return record is not None and record.last_batch_id == request.batch_id
+        return record is not None and record.last_batch_id >= request.batch_id
 
     async def _give_up(self, request: CommitRequest, commit_id: str) -> None:
         """Make sure that the commit id is never decided, then drop its sets."""
@@ -314,7 +310,7 @@ class SinkCoordinator:
             await owner.unpin(commit_id)
             await owner.drop([item.set_id for item in sets])
 
-        for outcome in await _all(drop(*item) for item in request.by_partition().items()):
+        for outcome in await all_outcomes(drop(*item) for item in request.by_partition().items()):
             if isinstance(outcome, DanubeError):
                 LOG.info("staged sets dropped later", **label.to_fields(), error=str(outcome))
 
@@ -402,3 +398,69 @@ class SinkCoordinator:
             limit: at most so many; 0 for a page of the default size.
         """
         return await self._records.page(start_after, limit)
+
+    # -- small parts -----------------------------------------------------------------------
+
+    def _patience(self) -> Patience:
+        return Patience(self._clock, self._timeout_s, self._sleep)
+
+    async def _every_record(self) -> AsyncIterator[SinkRecord]:
+        after: tuple[str, str] | None = None
+        while page := await self._records.page(after):
+            for record in page:
+                yield record
+            after = page[-1].query_id, page[-1].sink_name
+
+
+def _refuse_stale(record: SinkRecord, request: CommitRequest) -> None:
+    sink = f"sink {request.sink_name!r} of query {request.query_id}"
+    if request.run_id in record.fenced_runs:
+        raise StaleSink(
+            f"run {request.run_id} may not write to {sink} any more: run {record.run_id} of the "
+            "same Spark checkpoint has taken it over; stop one of the two drivers"
+        )
+    if request.batch_id < record.last_batch_id:
+        raise StaleSink(
+            f"{sink} has decided batch {record.last_batch_id}, and batch {request.batch_id} is "
+            "asked for: the Spark checkpoint is older than the sink. Go back to the newer Spark "
+            "checkpoint; or, to write from the old one and have the batches since then twice, run "
+            f"`danube sinks forget {request.query_id} {request.sink_name}`"
+        )
+
+
+def _taken_over(record: SinkRecord, request: CommitRequest) -> SinkRecord:
+    fenced = (*record.fenced_runs, record.run_id) if record.run_id else record.fenced_runs
+    return replace(
+        record,
+        run_id=request.run_id,
+        streaming=request.streaming,
+        fenced_runs=fenced[-REMEMBERED_RUNS:],
+    )
+
+
+def _resolution(record: SinkRecord | None, commit_id: str, batch_id: int) -> Resolution:
+    if record is None:
+        return Resolution.UNDECIDED
+    if record.commit_id == commit_id:
+        return Resolution.DECIDED
+    # A batch is finished everywhere before the next is decided: who still holds a pin of an
+    # earlier batch holds one that was not decided.
+    if record.last_batch_id >= batch_id or commit_id in record.aborted:
+        return Resolution.ABORTED
+    return Resolution.UNDECIDED
+
+
+def _names(record: SinkRecord) -> dict[str, Any]:
+    return {
+        "query": record.query_id,
+        "sink": record.sink_name,
+        "batch": record.last_batch_id,
+        "commit_id": record.commit_id,
+    }
+
+
+def _contended(query_id: str, sink_name: str) -> Unavailable:
+    return Unavailable(
+        f"the record of sink {sink_name!r} of query {query_id} was changed by others {RACES} times "
+        "in a row; try again"
+    )

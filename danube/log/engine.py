@@ -107,7 +107,7 @@ class LogEngine:
             workers=workers,
             cache=TailCache(settings.log.tail_cache_bytes),
             staged=StagedBudget(settings.log.staged_bytes, _staged_bytes(recovered)),
-            sinks=SinkCoordinator(metadata, owners.owner_of, clock, ids),
+            sinks=SinkCoordinator(metadata, owners.owner_of, clock),
         )
         engine = cls(context, recovered, broker_id)
         owners.engine = engine

@@ -6,7 +6,7 @@ A driver may vanish between its decision and the sink commits: nobody needs it t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from danube.core import telemetry
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 LOG = telemetry.get_logger(__name__)
 RESOLVED = telemetry.counter("resolved_pins", "Pins resolved without their driver.", ("outcome",))
+EXPIRE_PERIOD_S = 3600.0
+"""How often records of old batch writes are looked for."""
+
 SETTLE_S = 1.0
 """A younger pin is left to the commit that is probably under way."""
 
@@ -40,10 +43,25 @@ class PinResolver:
         self._source = source
 
     async def run(self) -> None:
-        """Resolve for ever."""
+        """Finish what drivers left decided, then resolve for ever."""
+        await self._quietly(self._context.sinks.finish_open)
+        expired_s = -EXPIRE_PERIOD_S
         while True:
             await asyncio.sleep(self._context.settings.resolve_interval_s)
             await self.resolve()
+            now_s = self._context.clock.monotonic_s()
+            if now_s - expired_s > EXPIRE_PERIOD_S:
+                expired_s = now_s
+                await self._quietly(self._expire)
+
+    async def _expire(self) -> int:
+        return await self._context.sinks.expire(self._context.clock.now_us())
+
+    async def _quietly(self, work: Callable[[], Awaitable[int]]) -> None:
+        try:
+            await work()
+        except DanubeError as error:
+            LOG.warning("sinks not looked after", error=str(error))
 
     async def resolve(self) -> None:
         """One pass over all open partitions."""
