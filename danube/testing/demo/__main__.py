@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from danube.core.errors import DanubeError
 from danube.testing.demo.run import Demo
+from danube.testing.demo.screen import console
 from danube.testing.demo.summary import print_next, print_summary
 
 
@@ -31,13 +32,11 @@ def main() -> int:
     except (RuntimeError, DanubeError) as error:
         print(f"the demo failed: {error}", file=sys.stderr)
         return 1
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    print_summary(outcome, console, demo.work_dir)
+    screen = console()
+    print_summary(outcome, screen, demo.work_dir)
     if keep and outcome.passed:
         pid = int((demo.work_dir / "broker.pid").read_text())
-        print_next(console, demo.broker.url, pid, outcome.tables)
+        print_next(screen, demo.broker.url, pid, outcome.tables)
     return 0 if outcome.passed else 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from danube.testing.demo.flights import Step, closing_value
@@ -22,12 +22,20 @@ class Publisher:
         url: the broker.
         topic: where to.
         partitions: how many the topic has.
-        steps: the year.
+        steps: the year; consumed in the thread.
+        total: flights in all steps.
         duration_s: how long to take, so that there is something to watch.
     """
 
     def __init__(
-        self, url: str, topic: str, partitions: int, steps: Sequence[Step], duration_s: float
+        self,
+        url: str,
+        topic: str,
+        partitions: int,
+        steps: Iterable[Step],
+        *,
+        total: int,
+        duration_s: float,
     ) -> None:
         self.published = 0
         self.busy_s = 0.0
@@ -38,6 +46,7 @@ class Publisher:
         self._topic = topic
         self._partitions = partitions
         self._steps = steps
+        self._total = total
         self._duration_s = duration_s
         self._close_windows = threading.Event()
         self._stopping = threading.Event()
@@ -85,12 +94,11 @@ class Publisher:
             client.producer(self._topic, name="flights-of-2013") as producer,
         ):
             began = time.monotonic()
-            total = sum(map(len, self._steps))
             for step in self._steps:
                 if self._stopping.is_set():
                     return
                 self._publish(producer, step)
-                ahead_s = began + self._duration_s * self.published / total - time.monotonic()
+                ahead_s = began + self._duration_s * self.published / self._total - time.monotonic()
                 self._stopping.wait(max(0.0, ahead_s))
             self._finished.set()
             self._close_windows.wait()

@@ -101,7 +101,7 @@ class Demo:
             self._start_broker(stack)
             self._start_consumers(stack)
             self._start_query(stack)
-            self._publish(stack, list(flights.steps(year, FLIGHTS_PER_STEP)))
+            self._publish(stack, year)
             self._wait("the query to read every flight", self._all_read)
             self._publisher.close_windows()
             self._event("closing events published: no window stays open")
@@ -172,9 +172,14 @@ class Demo:
         stack.callback(self._watch.stop)
         self._event("the streaming query runs")
 
-    def _publish(self, stack: ExitStack, steps: list[flights.Step]) -> None:
+    def _publish(self, stack: ExitStack, year: pa.Table) -> None:
         self._publisher = Publisher(
-            self.broker.url, FLIGHTS_TOPIC, PARTITIONS, steps, duration_s=PUBLISH_S
+            self.broker.url,
+            FLIGHTS_TOPIC,
+            PARTITIONS,
+            flights.steps(year, FLIGHTS_PER_STEP),
+            total=len(year),
+            duration_s=PUBLISH_S,
         )
         stack.callback(self._publisher.stop)
         self._publisher.start()

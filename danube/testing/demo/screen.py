@@ -11,16 +11,23 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 LINE_EVERY_S: Final = 5.0
+PIPE_WIDTH: Final = 200
+
+
+def console() -> Console:
+    """A console; where no terminal says how wide it is, lines are long rather than broken."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 class Screen:
     """Bars by name, and events above them, each with the second it happened in."""
 
     def __init__(self, totals: dict[str, int]) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
-        self.console: Console = Console(highlight=False)
+        self.console = console()
         self._began = time.monotonic()
         self._lined_s = 0.0
         self._totals = totals
@@ -28,6 +35,7 @@ class Screen:
         self._notes = dict.fromkeys(totals, "")
         self._live = sys.stdout.isatty()
         self._bars = Progress(
+            SpinnerColumn(),
             TextColumn("{task.description:<22}"),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
@@ -35,7 +43,9 @@ class Screen:
             console=self.console,
             disable=not self._live,
         )
-        self._tasks: dict[str, Any] = {}
+        self._tasks: dict[str, Any] = {
+            name: self._bars.add_task(name, total=total, note="") for name, total in totals.items()
+        }
 
     @property
     def seconds(self) -> float:
@@ -63,8 +73,6 @@ class Screen:
         """A bar's present value."""
         self._values[name], self._notes[name] = value, note
         if self._live:
-            if name not in self._tasks:
-                self._tasks[name] = self._bars.add_task(name, total=self._totals[name], note="")
             self._bars.update(self._tasks[name], completed=value, note=note)
 
     def tick(self) -> None:

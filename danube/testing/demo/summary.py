@@ -16,7 +16,9 @@ def print_summary(outcome: Outcome, console: Console, work_dir: Path) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0), title_justify="left")
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for name, text in rows(outcome):
         table.add_row(Text(name), Text(text))
     console.print()
@@ -35,11 +37,12 @@ def print_summary(outcome: Outcome, console: Console, work_dir: Path) -> None:
 
 def rows(outcome: Outcome) -> list[tuple[str, str]]:
     """The summary's lines, as name and text."""
+    steady_s = outcome.publish_busy_s - outcome.longest_step_s
     lines = [
         (
             "publishing",
-            f"{outcome.published:,} flights, {_rate(outcome.published, outcome.publish_busy_s)} "
-            f"while not waiting; longest step {outcome.longest_step_s:.1f} s (the restart)",
+            f"{outcome.published:,} flights, {_rate(outcome.published, steady_s)} while it was not "
+            f"waiting on purpose; the step with the restart took {outcome.longest_step_s:.1f} s",
         ),
         (
             "streaming query",
