@@ -120,25 +120,35 @@ class SinkCoordinator:
         patience = self._patience()
         commit_id = commit_id_of(request)
         while True:
+            reason: DanubeError | None = None
             try:
-                record = await self._admit(request, patience)
-                done = record.last_batch_id == request.batch_id
-                decided = None if done else await self._decide(record, request, commit_id)
+                outcome = await self._attempt(request, commit_id, patience)
             except (Unavailable, OwnershipLost) as error:
                 if patience.is_over:
                     raise
-                await patience.wait(error, f"batch {request.batch_id} is not decided yet")
-                continue
-            if done:
-                return await self._already(record, request, commit_id, patience)
-            if decided is None:
-                # A claim or the record has changed: (a) again.
-                await patience.wait(None, f"batch {request.batch_id} is not decided yet")
-                continue
-            DECIDED.inc()
-            LOG.info("batch decided", **request.label.to_fields(), commit_id=commit_id)
-            finished = await self._finish(decided, patience)
-            return CommitOutcome(False, commit_id, finished.lost)
+                reason = error
+            else:
+                if outcome is not None:
+                    return outcome
+            await patience.wait(reason, f"batch {request.batch_id} is not committed yet")
+
+    async def _attempt(
+        self, request: CommitRequest, commit_id: str, patience: Patience
+    ) -> CommitOutcome | None:
+        """(a) to (d); None if the decision found a claim or the record changed: (a) again."""
+        record = await self._admit(request, patience)
+        if record.last_batch_id == request.batch_id:
+            finished = await self._finish(record, patience)
+            if record.commit_id != commit_id:
+                await self._give_up(request, commit_id)
+            return CommitOutcome(True, record.commit_id, finished.lost)
+        decided = await self._decide(record, request, commit_id)
+        if decided is None:
+            return None
+        DECIDED.inc()
+        LOG.info("batch decided", **request.label.to_fields(), commit_id=commit_id)
+        finished = await self._finish(decided, patience)
+        return CommitOutcome(False, commit_id, finished.lost)
 
     async def _admit(self, request: CommitRequest, patience: Patience) -> SinkRecord:
         """The record from which the request may go on; or one that has its batch decided."""
@@ -218,14 +228,6 @@ class SinkCoordinator:
             streaming=request.streaming,
             decided_us=self._clock.now_us(),
         )
-
-    async def _already(
-        self, record: SinkRecord, request: CommitRequest, commit_id: str, patience: Patience
-    ) -> CommitOutcome:
-        finished = await self._finish(record, patience)
-        if record.commit_id != commit_id:
-            await self._give_up(request, commit_id)
-        return CommitOutcome(True, record.commit_id, finished.lost)
 
     # -- (c) and (d) -----------------------------------------------------------------------
 

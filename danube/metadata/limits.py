@@ -13,7 +13,7 @@ from danube.core.stores import Compare, Delete, Put
 
 MAX_KEY_BYTES: Final = 4 * 1024
 MAX_VALUE_BYTES: Final = 1024 * 1024
-MAX_OPERATIONS: Final = 2048
+MAX_OPERATIONS: Final = 8192
 """Comparisons, and operations, of one transaction."""
 
 HISTORY_EVENTS: Final = 10_000
