@@ -7,8 +7,11 @@ itself, the more the busier it is, and costs an idle consumer no waiting.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
 
 from danube.core.errors import DanubeError, FailedPrecondition
 from danube.core.offsets import OffsetRange, RangeSet
@@ -19,13 +22,27 @@ from danube.wire.translate import spans_of
 log = get_logger(__name__)
 
 
+MAX_RANGES: Final = 5000
+"""Ranges in one Acknowledge; more become several. Brokers take at most 10 000."""
+
+
 @dataclass(slots=True)
 class _Request:
-    """What goes into one Acknowledge. ``done`` is shared by all who wait for any of it."""
+    """What is sent together. ``done`` is shared by all who wait for any of it."""
 
     done: asyncio.Future[None]
     acked: RangeSet = field(default_factory=RangeSet)
     nacked: RangeSet = field(default_factory=RangeSet)
+    parts: deque[pb.Acknowledge] = field(default_factory=deque)
+
+    def split(self) -> None:
+        """Make the messages it takes, each within the bound."""
+        for name, ranges in (("acked", self.acked), ("nacked", self.nacked)):
+            spans = iter(spans_of(ranges))
+            while some := list(islice(spans, MAX_RANGES)):
+                part = pb.Acknowledge()
+                getattr(part, name).extend(some)
+                self.parts.append(part)
 
 
 class AckBuffer:
@@ -113,22 +130,24 @@ class AckBuffer:
                 return None
             self._spill(self._gathering)
             self._sent, self._gathering = self._gathering, None
+            self._sent.split()
         self._on_stream = True
         self._request_id += 1
-        return pb.Acknowledge(
-            request_id=self._request_id,
-            acked=spans_of(self._sent.acked),
-            nacked=spans_of(self._sent.nacked),
-        )
+        part = self._sent.parts[0]
+        part.request_id = self._request_id
+        return part
 
     def answered(self, request_id: int, cursor: int, error: DanubeError | None) -> None:
         """The broker's answer to a request."""
         if request_id != self._request_id or self._sent is None:
             return
-        request, self._sent = self._sent, None
         self._on_stream = False
+        self._sent.parts.popleft()
         if error is None:
             self._cursor = max(self._cursor, cursor)
+            if self._sent.parts:
+                return
+        request, self._sent = self._sent, None
         _settle(request, error)
 
     def fail(self, error: DanubeError) -> None:

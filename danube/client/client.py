@@ -199,7 +199,7 @@ class Client:
             partition: one of them; None: all, one after the other.
             start: first offset, ``earliest``, ``latest``, or a datetime (append time).
             end: offset to stop before; None: where the topic ends now.
-            follow: go on for ever with what is published (one partition).
+            follow: go on with what is published later, up to ``end`` or for ever (one partition).
             skip_lost: step over recorded lost ranges instead of raising DataLost.
         """
         return Reader(

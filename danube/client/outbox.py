@@ -221,6 +221,12 @@ class Outbox:
             self._rotate()
             return [self._choose(key) for key in keys]
 
+    def next_partition(self) -> int:
+        """The partition for the next frame of messages without keys."""
+        with self._lock:
+            self._rotate()
+            return self._sticky
+
     def _choose(self, key: bytes | None) -> int:
         lanes = len(self._lanes)
         if lanes == 1:

@@ -276,8 +276,11 @@ class PartitionWriter:
     def _match(self, receipt: pb.Receipt) -> _Pending:
         if self._sent:
             header = self._unanswered[0].frame.header
-            whole = receipt.count == header.count or receipt.HasField("failure")
-            if whole and receipt.first_sequence == header.first_sequence:
+            refused = receipt.HasField("failure")
+            # A frame whose header the broker cannot read is refused without its sequence.
+            unread = refused and not receipt.count
+            whole = refused or receipt.count == header.count
+            if unread or (whole and receipt.first_sequence == header.first_sequence):
                 return self._unanswered[0]
         raise DeadlineExceeded(
             f"{self._doing}: the broker's receipt for sequence {receipt.first_sequence} belongs to "

@@ -248,7 +248,9 @@ class Producer:
                 max_message_bytes=self._topic.max_message_bytes,
             ):
                 future: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
-                while not self.outbox.put_records(part, size, number, _resolver(future)):
+                # Without keys every frame goes to the next partition.
+                to = self.outbox.next_partition() if number is None else number
+                while not self.outbox.put_records(part, size, to, _resolver(future)):
                     await self.outbox.room(size)
                 outcomes.append(future)
 
@@ -264,11 +266,12 @@ class Producer:
 
     def _routed(
         self, batch: pa.RecordBatch, partition: int | None
-    ) -> Iterable[tuple[int, pa.RecordBatch]]:
+    ) -> Iterable[tuple[int | None, pa.RecordBatch]]:
         if partition is not None:
             return [(partition, batch)]
-        if len(self._writers) == 1:
-            return [(0, batch)]
+        keys = batch.column("key")
+        if len(self._writers) == 1 or keys.null_count == len(keys):
+            return [(None, batch)]
         return by_partition(batch, self.outbox.partitions_of)
 
     # --- outcomes -------------------------------------------------------------------------------

@@ -13,7 +13,14 @@ from danube.client.messages import MessagesView
 from danube.client.retry import Backoff, is_transient
 from danube.client.streams import END_OF_STREAM
 from danube.core.batch import MessageBatch
-from danube.core.errors import Corruption, DanubeError, InvalidFrame, InvalidRequest
+from danube.core.errors import (
+    Corruption,
+    DanubeError,
+    DeadlineExceeded,
+    InvalidFrame,
+    InvalidRequest,
+    OffsetOutOfRange,
+)
 from danube.core.frames import decode_frame, parse_frame
 from danube.wire._generated import DanubeBatch_pb2 as pb
 from danube.wire.status import danube_errors
@@ -39,8 +46,8 @@ class Reader:
         follow: bool,
         skip_lost: bool,
     ) -> None:
-        if end is not None and (follow or end < 0):
-            raise InvalidRequest("give an end >= 0 to stop at, or follow, not both")
+        if end is not None and end < 0:
+            raise InvalidRequest(f"the end {end} is not an offset")
         self._connection = connection
         self._name = topic
         self._partition = partition
@@ -73,13 +80,21 @@ class Reader:
             raise InvalidRequest(f"{topic.name} has {len(numbers)} partitions; follow one of them")
         starts = await self._starts(topic, numbers)
         for number in numbers:
-            end = 0 if self._follow else self._end_of(topic, number)
+            end = self._end_of(topic, number, starts[number])
             async for batch in self._partition_batches(router, number, starts[number], end):
                 yield batch
 
-    def _end_of(self, topic: TopicView, partition: int) -> int:
+    def _end_of(self, topic: TopicView, partition: int, start: int) -> int | None:
+        """Where to stop; None: never. Without following, what is there now is all there is."""
+        if self._follow:
+            return self._end
         durable = topic.partition(partition).durable_offset
-        return durable if self._end is None else self._end
+        if start > durable:
+            raise OffsetOutOfRange(
+                f"offset {start} of {topic.name} partition {partition} is above the durable offset "
+                f"{durable}; start there or below, or follow"
+            )
+        return durable if self._end is None else min(self._end, durable)
 
     async def _starts(self, topic: TopicView, numbers: list[int]) -> dict[int, int]:
         start = self._start
@@ -105,16 +120,18 @@ class Reader:
         )
 
     async def _partition_batches(
-        self, router: Router, partition: int, start: int, end: int
+        self, router: Router, partition: int, start: int, end: int | None
     ) -> AsyncIterator[MessagesView]:
         """One partition's batches from ``start`` on, over as many streams as it takes."""
         backoff = Backoff(self._connection.settings)
-        while self._follow or start < end:
+        while end is None or start < end:
             try:
                 async for batch in self._stream(router, partition, start, end):
                     backoff.progress()
                     yield batch
                     start = batch.end
+                    if end is not None and start >= end:
+                        return
                 # The rest may be lost ranges that are stepped over: the broker has said its all.
                 if not self._follow:
                     return
@@ -126,7 +143,7 @@ class Reader:
                 await asyncio.sleep(pause_s)
 
     async def _stream(
-        self, router: Router, partition: int, start: int, end: int
+        self, router: Router, partition: int, start: int, end: int | None
     ) -> AsyncIterator[MessagesView]:
         topic = router.topic
         doing = f"reading partition {partition} of {topic.name} from {start}"
@@ -135,27 +152,30 @@ class Reader:
             partition=partition,
             topic_id=topic.topic_id,
             start=start,
-            end=end,
+            # A follower's end may not be there yet: it follows for ever, and stops by itself.
+            end=0 if self._follow or end is None else end,
             skip_lost=self._skip_lost,
-            wait_ms=int(self._connection.settings.request_timeout_s * 1000),
         )
         stub = await router.stub(partition)
         call = self._call = cast(Any, stub).Read(request)
         try:
             while True:
                 with danube_errors(doing):
-                    # A follower waits for what is not published yet; keep-alive finds a dead peer.
-                    async with asyncio.timeout(None if self._follow else self._patience_s()):
-                        response = await call.read()
+                    response = await self._next(call, doing)
                 if response is END_OF_STREAM:
                     return
-                yield _view(topic.name, partition, response, doing)
+                yield _view(topic.name, partition, response, doing, end)
         finally:
             call.cancel()
 
-    def _patience_s(self) -> float:
-        # The broker itself waits up to request_timeout_s for messages that are not durable yet.
-        return 2 * self._connection.settings.request_timeout_s
+    async def _next(self, call: Any, doing: str) -> Any:
+        # A follower waits for what is not published yet; keep-alive finds a dead peer.
+        timeout_s = None if self._follow else self._connection.settings.request_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await call.read()
+        except TimeoutError:
+            raise DeadlineExceeded(f"{doing}: no answer within {timeout_s} s") from None
 
     async def close(self) -> None:
         """End the stream. A second call does nothing."""
@@ -176,11 +196,14 @@ class Reader:
         await self.close()
 
 
-def _view(topic: str, partition: int, response: pb.ReadResponse, doing: str) -> MessagesView:
+def _view(
+    topic: str, partition: int, response: pb.ReadResponse, doing: str, end: int | None
+) -> MessagesView:
     try:
         records = decode_frame(parse_frame(response.frame))
     except InvalidFrame as error:
         raise Corruption(f"{doing}: a delivered frame is damaged: {error}") from error
     batch = MessageBatch(response.base_offset, records)
-    meant = batch.slice(response.span.start, response.span.end)
+    last = response.span.end if end is None else min(response.span.end, end)
+    meant = batch.slice(response.span.start, last)
     return MessagesView(topic, partition, meant, response.append_time_us)

@@ -13,9 +13,13 @@ import pyarrow.compute as pc
 from danube.client.outbox import MESSAGE_OVERHEAD_BYTES
 from danube.core.batch import Values, message_bytes, message_records, normalise_records
 from danube.core.errors import InvalidRequest, MessageTooLarge
+from danube.core.limits import MIB
 
-CHUNK_MESSAGES: Final = 65_536
-"""How many messages of an iterable are looked at at a time."""
+CHUNK_BYTES: Final = 8 * MIB
+"""About how much of a list or an iterable is made into Arrow at a time."""
+
+SAMPLE_MESSAGES: Final = 64
+"""So many of them tell how large they are."""
 
 Batchable: TypeAlias = "pa.RecordBatch | pa.Table | Values | Iterable[bytes | str]"
 Keys: TypeAlias = "Sequence[bytes | str | None] | pa.Array[Any] | pa.ChunkedArray[Any]"
@@ -43,8 +47,9 @@ def to_batches(
     if keys is not None:
         raise InvalidRequest("an iterator's values cannot have keys; give a list, or Arrow records")
     values = iter(source)
-    while chunk := list(islice(values, CHUNK_MESSAGES)):
-        yield message_records(chunk, producer=producer, now_us=now_us)
+    while sample := list(islice(values, SAMPLE_MESSAGES)):
+        sample.extend(islice(values, _chunk_messages(sample) - len(sample)))
+        yield message_records(sample, producer=producer, now_us=now_us)
 
 
 def _slices(
@@ -52,14 +57,26 @@ def _slices(
 ) -> Iterator[pa.RecordBatch]:
     if keys is not None and len(keys) != len(values):
         raise InvalidRequest(f"{len(keys)} keys for {len(values)} values; give as many")
-    for start in range(0, len(values), CHUNK_MESSAGES):
-        end = start + CHUNK_MESSAGES
+    start = 0
+    while start < len(values):
+        end = start + _chunk_messages(values[start : start + SAMPLE_MESSAGES])
         yield message_records(
             values[start:end],
             keys=None if keys is None else keys[start:end],
             producer=producer,
             now_us=now_us,
         )
+        start = end
+
+
+def _chunk_messages(sample: Any) -> int:
+    """How many messages like these make a chunk."""
+    if isinstance(sample, pa.Array | pa.ChunkedArray):
+        size = sample.nbytes
+    else:
+        size = sum(len(value) for value in sample if isinstance(value, bytes | str))
+    each = size // len(sample) + MESSAGE_OVERHEAD_BYTES
+    return max(SAMPLE_MESSAGES, CHUNK_BYTES // each)
 
 
 def by_partition(

@@ -58,6 +58,8 @@ async def test_a_follower_sees_what_is_published_later(
         waiting = asyncio.ensure_future(anext(reader))
         await producer.send(b"even later")
         assert (await waiting).values == [b"even later"]
+    to_the_end = client.reader(TOPIC, start=7, end=11, follow=True)
+    assert await values(to_the_end) == [b"7", b"8", b"9", b"later"]
 
 
 async def test_a_topic_created_again_under_a_reader_is_another_topic(
@@ -77,7 +79,9 @@ async def test_impossible_readers_are_refused(
 ) -> None:
     broker.create(TOPIC, partitions=2)
     with pytest.raises(danube.InvalidRequest):
-        client.reader(TOPIC, end=5, follow=True)
+        client.reader(TOPIC, end=-1)
+    with pytest.raises(danube.OffsetOutOfRange, match="above the durable offset 0"):
+        await anext(client.reader(TOPIC, start=5))
     with pytest.raises(danube.InvalidRequest, match="follow one of them"):
         await anext(client.reader(TOPIC, follow=True))
     with pytest.raises(danube.InvalidRequest, match="no partition 7"):
