@@ -23,14 +23,14 @@ class Administration:
     """The calls of BatchAdmin that look at or change the catalog."""
 
     def __init__(
-        self, topics: Topics, subscriptions: Subscriptions, queries: Queries, url: str
+        self, topics: Topics, subscriptions: Subscriptions, queries: Queries, reads: Reads
     ) -> None:
         self._topics = topics
         self._subscriptions = subscriptions
         self._queries = queries
         self._engine = topics.engine
         self._catalog = topics.engine.context.catalog
-        self._reads = Reads(topics, url)
+        self._reads = reads
 
     # -- topics ----------------------------------------------------------------------------
 

@@ -24,10 +24,16 @@ ACKED = telemetry.counter("acked_messages", "Messages whose acknowledgement was 
 
 @dataclass(slots=True)
 class Port:
-    """Where one connected consumer's deliveries wait; what fits is bounded by its credit."""
+    """Where one connected consumer's deliveries wait until its stream has taken them.
+
+    The consumer's credit says what it can take; the broker passes on only as much of it as the
+    consumer's share of the outbox memory has room for.
+    """
 
     consumer_id: int
     name: str
+    credit_bytes: int = 0
+    queued_bytes: int = 0
     outbox: asyncio.Queue[pb.SubscribeResponse | DanubeError | None] = field(
         default_factory=asyncio.Queue
     )
@@ -37,9 +43,17 @@ class Delivery:
     """Between a state machine (pure) and the log and the consumers' streams (not pure)."""
 
     def __init__(
-        self, name: str, machine: Subscription, topic: TopicLog, owned: Owned, number: int
+        self,
+        name: str,
+        machine: Subscription,
+        topic: TopicLog,
+        owned: Owned,
+        number: int,
+        *,
+        share_bytes: Callable[[], int],
     ) -> None:
         self.name = name
+        self._share_bytes = share_bytes
         self.machine = machine
         self.ports: dict[int, Port] = {}
         self._topic = topic
@@ -82,7 +96,26 @@ class Delivery:
 
     def add_credit(self, port: Port, size: int) -> None:
         """A consumer can take ``size`` more bytes."""
-        self._carry_out(self.machine.credit(port.consumer_id, size))
+        most = self.machine.limits.max_credit_bytes
+        port.credit_bytes = min(port.credit_bytes + size, most)
+        self._pass_credit(port)
+
+    def sent(self, port: Port, response: pb.SubscribeResponse) -> None:
+        """A consumer's stream has taken a response out of its port."""
+        if response.HasField("delivery"):
+            port.queued_bytes -= len(response.delivery.frame)
+            self._pass_credit(port)
+
+    def _pass_credit(self, port: Port) -> None:
+        """Tell the state machine of as much credit as the port has room for."""
+        consumer = self.machine.consumers.get(port.consumer_id)
+        if consumer is None:
+            return
+        room = self._share_bytes() - port.queued_bytes - max(consumer.credit_bytes, 0)
+        size = min(port.credit_bytes, room)
+        if size > 0:
+            port.credit_bytes -= size
+            self._carry_out(self.machine.credit(port.consumer_id, size))
 
     async def acknowledge(
         self, port: Port, acked: list[OffsetRange], nacked: list[OffsetRange]
@@ -137,10 +170,12 @@ class Delivery:
         if decision.redelivery_count:
             REDELIVERED.inc(count)
         if port is not None:
+            frame = item.frame.to_bytes()
+            port.queued_bytes += len(frame)
             port.outbox.put_nowait(
                 pb.SubscribeResponse(
                     delivery=pb.Delivery(
-                        frame=item.frame.to_bytes(),
+                        frame=frame,
                         base_offset=item.base_offset,
                         append_time_us=item.append_time_us,
                         spans=translate.spans_of(decision.spans),

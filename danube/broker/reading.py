@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from danube.broker.topics import Topics
-from danube.core.errors import DataLost, DeadlineExceeded, InvalidRequest, OffsetOutOfRange
+from danube.core.errors import (
+    DataLost,
+    DeadlineExceeded,
+    InvalidRequest,
+    MemoryFull,
+    OffsetOutOfRange,
+)
 from danube.core.limits import MIB
 from danube.log.reading import StoredFrame
 from danube.log.times import offset_for_time
@@ -18,6 +25,9 @@ from danube.wire._generated import DanubeBatch_pb2 as pb
 READ_AHEAD_BYTES = 4 * MIB
 """What one read holds in memory at a time."""
 
+SLOT_WAIT_S = 10.0
+"""Longest wait for other reads to end."""
+
 MAX_WAIT_S = 60.0
 """Longest wait for messages that are not there yet."""
 
@@ -25,9 +35,10 @@ MAX_WAIT_S = 60.0
 class Reads:
     """The reading half of the batch service."""
 
-    def __init__(self, topics: Topics, broker_url: str) -> None:
+    def __init__(self, topics: Topics, broker_url: str, *, max_reads: int) -> None:
         self._topics = topics
         self._url = broker_url
+        self._slots = asyncio.Semaphore(max_reads)
 
     async def lookup(self, record: TopicRecord) -> pb.LookupResponse:
         """Where a topic's partitions live and up to where they can be read."""
@@ -83,20 +94,41 @@ class Reads:
                 owned.log.check_serving()
                 await owned.log.wait_durable(at + 1, MAX_WAIT_S)
                 continue
-            result = await topic.read(
-                request.partition, at, end=request.end or None, max_bytes=READ_AHEAD_BYTES
-            )
-            if result.lost and not request.skip_lost:
-                raise DataLost(
-                    f"offsets {result.lost[0]} of {request.topic} partition {request.partition} "
-                    "are lost; skip them with the option for data loss if that is acceptable"
+            async with self._slot():
+                result = await topic.read(
+                    request.partition, at, end=request.end or None, max_bytes=READ_AHEAD_BYTES
                 )
-            for item in result.frames:
-                yield read_response(item)
+                if result.lost and not request.skip_lost:
+                    raise DataLost(
+                        f"offsets {result.lost[0]} of {request.topic} partition "
+                        f"{request.partition} are lost; skip them with the option for data loss "
+                        "if that is acceptable"
+                    )
+                for item in result.frames:
+                    yield read_response(item)
             if result.next_offset == at:
                 # The tail moved to the table between two looks; the next one finds it there.
                 await asyncio.sleep(0)
             at = result.next_offset
+
+    @asynccontextmanager
+    async def _slot(self) -> AsyncIterator[None]:
+        """One of a bounded number of reads that hold frames in memory.
+
+        Raises:
+            MemoryFull: all were taken for too long, by readers that take their frames slowly.
+        """
+        try:
+            await asyncio.wait_for(self._slots.acquire(), SLOT_WAIT_S)
+        except TimeoutError:
+            raise MemoryFull(
+                "as many reads are under way as dispatch.max_reads_count allows; read again "
+                "later, or raise it"
+            ) from None
+        try:
+            yield
+        finally:
+            self._slots.release()
 
     async def _wait(self, owned: Owned, request: pb.ReadRequest) -> None:
         if request.end <= owned.log.durable_offset:

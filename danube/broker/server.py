@@ -17,6 +17,7 @@ from danube.broker.administration import Administration
 from danube.broker.directory import DataDirectory, open_directory
 from danube.broker.gauges import Gauges
 from danube.broker.queries import Queries
+from danube.broker.reading import Reads
 from danube.broker.services.admin import AdminServicer
 from danube.broker.services.batch import BatchServicer
 from danube.broker.settings import BrokerSettings
@@ -116,8 +117,9 @@ class Broker:
         queries = Queries(topics, self.settings.dispatch, self._clock)
         self.subscriptions, self.topics = subscriptions, topics
         self.upkeep = BrokerUpkeep(self.engine, topics, self.settings.upkeep)
-        administration = Administration(topics, subscriptions, queries, self.url)
-        batch = BatchServicer(topics, subscriptions, queries, administration, self.url)
+        reads = Reads(topics, self.url, max_reads=self.settings.dispatch.max_reads_count)
+        administration = Administration(topics, subscriptions, queries, reads)
+        batch = BatchServicer(topics, subscriptions, queries, administration, reads)
         rpc.add_BatchServiceServicer_to_server(batch, server)
         rpc.add_BatchAdminServicer_to_server(AdminServicer(administration, self.upkeep), server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)

@@ -40,6 +40,10 @@ class DispatchSettings(Settings):
 
     max_credit_bytes: int = Field(default=64 * 1024 * 1024, ge=64 * 1024)
     """Most credit that one consumer may have outstanding."""
+    outbox_bytes: int = Field(default=256 * 1024 * 1024, ge=1024 * 1024)
+    """Deliveries that wait for their consumers to take them, over all consumers."""
+    max_reads_count: int = Field(default=64, ge=1, le=4096)
+    """Reads without a subscription that are served at the same time; further ones wait."""
     max_unacked_messages: int = Field(default=100_000, ge=1)
     """Messages of one subscription and partition that may be delivered and not acknowledged."""
     max_acked_ranges_count: int = Field(default=10_000, ge=1)

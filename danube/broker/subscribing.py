@@ -51,6 +51,7 @@ class SubscribeStream:
                 if isinstance(item, DanubeError):
                     raise item
                 yield item
+                delivery.sent(port, item)
         finally:
             self._subscriptions.leave(topic.partition_id(request.partition), delivery, port)
             if reader is not None:

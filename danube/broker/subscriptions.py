@@ -17,6 +17,7 @@ from danube.core.errors import (
     TopicNotFound,
     Unavailable,
 )
+from danube.core.limits import KIB
 from danube.core.names import PartitionId
 from danube.dispatch.cursor import Cursor
 from danube.dispatch.kinds import KINDS, make_subscription
@@ -29,6 +30,9 @@ from danube.wire import translate
 from danube.wire._generated import DanubeBatch_pb2 as pb
 from danube.wire.translate import StartPosition
 
+MIN_SHARE_BYTES = 256 * KIB
+"""A consumer may have this much waiting however many there are: one frame gets through."""
+
 
 class Subscriptions:
     """The subscriptions of every partition that this broker owns."""
@@ -40,6 +44,7 @@ class Subscriptions:
         self._live: dict[tuple[PartitionId, str], Delivery] = {}
         self._creating = asyncio.Lock()
         self._consumers = 0
+        self._connected = 0
         self._stopping = False
 
     # -- consumers -------------------------------------------------------------------------
@@ -69,10 +74,12 @@ class Subscriptions:
         self._consumers += 1
         port = Port(self._consumers, consumer)
         delivery.join(port)
+        self._connected += 1
         return delivery, port
 
     def leave(self, partition: PartitionId, delivery: Delivery, port: Port) -> None:
         """A consumer's stream has ended; the last one takes the live state with it."""
+        self._connected -= 1
         delivery.leave(port)
         key = (partition, delivery.name)
         if not delivery.ports and self._live.get(key) is delivery:
@@ -94,7 +101,8 @@ class Subscriptions:
             machine = make_subscription(found.type, cursor, owned.log.durable_offset, limits)
             topic = await self.topics.engine.topic(record)
             delivery = self._live.setdefault(
-                key, Delivery(found.name, machine, topic, owned, number)
+                key,
+                Delivery(found.name, machine, topic, owned, number, share_bytes=self._share_bytes),
             )
         return delivery
 
@@ -216,11 +224,15 @@ class Subscriptions:
             for port in list(delivery.ports.values()):
                 delivery.disconnect(port, Unavailable("the broker is stopping; connect again"))
 
+    def _share_bytes(self) -> int:
+        """One consumer's share of the memory for deliveries that wait."""
+        return max(self.settings.outbox_bytes // max(self.consumer_count(), 1), MIN_SHARE_BYTES)
+
     # -- facts -----------------------------------------------------------------------------
 
     def consumer_count(self) -> int:
         """Connected consumers."""
-        return sum(len(delivery.ports) for delivery in self._live.values())
+        return self._connected
 
     async def describe(self, record: TopicRecord, item: SubscriptionRecord) -> pb.SubscriptionInfo:
         """A subscription with its cursors and lag."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, TypeVar
 
 from danube.core.clock import Clock
 from danube.core.errors import DanubeError, OwnershipLost, Unavailable
@@ -47,14 +47,14 @@ class Patience:
         self._next_s = min(2 * self._next_s, LONGEST_WAIT_S)
 
 
-async def all_outcomes(work: Iterable[Coroutine[Any, Any, T]]) -> list[T | DanubeError]:
+async def all_outcomes(work: Iterable[Callable[[], Awaitable[T]]]) -> list[T | DanubeError]:
     """The outcome of each, a few at a time; errors of ours are outcomes too."""
     slots = asyncio.Semaphore(PARALLEL_OWNERS)
 
-    async def one(item: Coroutine[Any, Any, T]) -> T | DanubeError:
+    async def one(item: Callable[[], Awaitable[T]]) -> T | DanubeError:
         async with slots:
             try:
-                return await item
+                return await item()
             except DanubeError as error:
                 return error
 

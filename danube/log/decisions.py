@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from danube.core import telemetry
@@ -180,7 +181,7 @@ class SinkCoordinator:
                 "was decided, and what it had staged is dropped; run the batch again"
             )
         try:
-            compares = await self._pin(request, commit_id)
+            compares: list[Compare] = []
         except (Unavailable, OwnershipLost, NotFound):
             raise
         except FailedPrecondition:
@@ -199,7 +200,9 @@ class SinkCoordinator:
             owner = await self._owner_of(partition)
             return await owner.pin(commit_id, request.label, [item.set_id for item in sets])
 
-        outcomes = await all_outcomes(pin(*item) for item in request.by_partition().items())
+        outcomes = await all_outcomes(
+            partial(pin, *item) for item in request.by_partition().items()
+        )
         raise_first(outcomes)
         found = [item for part in outcomes if not isinstance(part, DanubeError) for item in part]
         return list(dict.fromkeys(found))
@@ -239,7 +242,7 @@ class SinkCoordinator:
         missing = list(record.participants)
         while missing:
             outcomes = await all_outcomes(
-                self._finish_part(record.commit_id, item) for item in missing
+                partial(self._finish_part, record.commit_id, item) for item in missing
             )
             away: list[Participant] = []
             reason: DanubeError | None = None
@@ -312,7 +315,9 @@ class SinkCoordinator:
             await owner.unpin(commit_id)
             await owner.drop([item.set_id for item in sets])
 
-        for outcome in await all_outcomes(drop(*item) for item in request.by_partition().items()):
+        for outcome in await all_outcomes(
+            partial(drop, *item) for item in request.by_partition().items()
+        ):
             if isinstance(outcome, DanubeError):
                 LOG.info("staged sets dropped later", **label.to_fields(), error=str(outcome))
 

@@ -251,10 +251,12 @@ class LogEngine:
         await self.context.catalog.delete_topic(record)
         topic = self.topics.pop(str(record.topic_id), None)
         if topic is not None:
-            topic.refuse(TopicNotFound(f"{record.name} was deleted"))
-            self.roller.forget(topic)
+            topic.refuse(TopicNotFound(f"{record.name} was deleted"), fenced=True)
             for owned in topic.partitions.values():
                 await owned.log.drained()
+            # A roll under way still reads the journal.
+            async with topic.rolling:
+                self.roller.forget(topic)
         for number in range(record.partitions):
             await self.forget_partition(PartitionId(record.topic_id, number))
 

@@ -32,13 +32,13 @@ class BatchServicer(rpc.BatchServiceServicer):
         subscriptions: Subscriptions,
         queries: Queries,
         administration: Administration,
-        url: str,
+        reads: Reads,
     ) -> None:
         self._topics = topics
         self._subscriptions = subscriptions
         self._queries = queries
         self._administration = administration
-        self._reads = Reads(topics, url)
+        self._reads = reads
         self._commits = Commits(topics.engine.context.sinks)
 
     async def Lookup(self, request: pb.LookupRequest, context: Context) -> pb.LookupResponse:
