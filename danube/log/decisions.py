@@ -181,7 +181,7 @@ class SinkCoordinator:
                 "was decided, and what it had staged is dropped; run the batch again"
             )
         try:
-            compares: list[Compare] = []
+            compares = await self._pin(request, commit_id)
         except (Unavailable, OwnershipLost, NotFound):
             raise
         except FailedPrecondition:
@@ -344,8 +344,7 @@ class SinkCoordinator:
                 query_id, sink_name, run_id="", streaming=False, decided_us=self._clock.now_us()
             )
             aborted = (*before.aborted, commit_id)[-REMEMBERED_ABORTS:]
-            if await self._records.write(replace(before, aborted=aborted), record) is not None:
-                return Resolution.ABORTED
+            return Resolution.ABORTED
         raise _contended(query_id, sink_name)
 
     # -- upkeep ----------------------------------------------------------------------------

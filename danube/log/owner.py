@@ -7,22 +7,30 @@ partitions live in this process.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from danube.core.errors import NotFound, Unavailable
 from danube.core.names import PartitionId
 from danube.core.stores import Compare
+from danube.log.context import LogContext
 from danube.log.decisions import Owner, SinkLabel
+from danube.log.topic import Owned
 from danube.metadata.catalog import LostPart, TopicRecord
 
-if TYPE_CHECKING:
-    from danube.log.engine import LogEngine
+
+class Partitions(Protocol):
+    """Who opens partitions: the log engine."""
+
+    context: LogContext
+
+    async def partition(self, record: TopicRecord, number: int) -> Owned:
+        """An open partition."""
 
 
 class Owners:
     """Finds the owner of a partition. The engine is set once it exists."""
 
-    engine: LogEngine | None = None
+    engine: Partitions | None = None
 
     async def owner_of(self, partition: PartitionId) -> Owner:
         """The owner of a partition.
@@ -41,7 +49,7 @@ class Owners:
 class LocalOwner:
     """One partition of this broker as a participant."""
 
-    def __init__(self, engine: LogEngine, record: TopicRecord, number: int) -> None:
+    def __init__(self, engine: Partitions, record: TopicRecord, number: int) -> None:
         self._engine = engine
         self._record = record
         self._number = number

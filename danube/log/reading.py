@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +26,7 @@ from danube.log.partition import PartitionLog
 
 if TYPE_CHECKING:
     from danube.lake.snapshot import FileInfo
-    from danube.log.topic import TopicLog
+    from danube.lake.table import TopicTable
 
 READ_BYTES = telemetry.counter(
     "read_payload_bytes", "Bytes of frames read for clients, by tier.", ("tier",)
@@ -68,8 +68,14 @@ class ReadResult:
             HISTORY_BYTES.inc(size)
 
 
+class Tabled(Protocol):
+    """A topic, of which only its table matters here: None until its first roll."""
+
+    table: TopicTable | None
+
+
 async def read(
-    topic: TopicLog, log: PartitionLog, start: int, *, end: int | None = None, max_bytes: int
+    topic: Tabled, log: PartitionLog, start: int, *, end: int | None = None, max_bytes: int
 ) -> ReadResult:
     """Read durable messages from offset ``start`` on, about ``max_bytes`` of frames at most.
 
@@ -153,7 +159,7 @@ def _add(result: ReadResult, extent: Extent, frame: Frame, stop: int, tier: str)
 
 
 async def _read_table(
-    topic: TopicLog, log: PartitionLog, result: ReadResult, stop: int, max_bytes: int
+    topic: Tabled, log: PartitionLog, result: ReadResult, stop: int, max_bytes: int
 ) -> None:
     at, context = result.next_offset, log.context
     table = topic.table
