@@ -34,7 +34,8 @@ class OpenBatch:
     """Messages of one partition that wait to become a frame."""
 
     __slots__ = (
-        "attributes", "callbacks", "due_s", "keys", "records", "size", "times", "values",
+        "_taken", "_whole", "attributes", "callbacks", "due_s", "keys", "records", "size", "times",
+        "values",
     )  # fmt: skip
 
     def __init__(self, due_s: float) -> None:
@@ -47,36 +48,50 @@ class OpenBatch:
         self.records: pa.RecordBatch | None = None
         self.size = 0
         self.due_s = due_s
+        self._taken = 0
+        self._whole = False
+
+    @classmethod
+    def of_records(cls, records: pa.RecordBatch, size: int, callback: OnDelivery) -> OpenBatch:
+        """Messages that came as Arrow; the callback is told about all of them at once."""
+        batch = cls(0.0)
+        batch.records, batch.size = records, size
+        batch._taken = records.num_rows
+        batch._whole = True
+        batch.callbacks.append((0, callback))
+        return batch
 
     @property
     def count(self) -> int:
         """How many messages."""
-        return len(self.values) if self.records is None else self.records.num_rows
+        return self._taken or len(self.values)
 
     @property
     def told_all(self) -> bool:
         """Whether each message has a callback that learns its outcome."""
-        return self.records is not None or len(self.callbacks) == len(self.values)
+        return len(self.callbacks) == self.count or self._whole
 
-    def to_records(self, producer: str, now_us: int) -> pa.RecordBatch:
-        """The messages as Arrow."""
-        if self.records is not None:
-            return self.records
-        count = len(self.values)
-        return message_records(
-            self.values,
-            keys=_padded(self.keys, count),
-            attributes=_padded(self.attributes, count),
-            timestamps_us=_padded(self.times, count),
-            now_us=now_us,
-            producer=producer,
-        )
+    def take_records(self, producer: str, now_us: int) -> pa.RecordBatch:
+        """The messages as Arrow, once: what they were made of is let go."""
+        records, self.records = self.records, None
+        if records is None:
+            count = self._taken = len(self.values)
+            records = message_records(
+                self.values,
+                keys=_padded(self.keys, count),
+                attributes=_padded(self.attributes, count),
+                timestamps_us=_padded(self.times, count),
+                now_us=now_us,
+                producer=producer,
+            )
+        self.values = []
+        self.keys = self.attributes = self.times = None
+        return records
 
     def report(self, delivery: Delivery) -> None:
         """Tell those who asked: about single messages, or about a batch that came as Arrow."""
         for index, callback in self.callbacks:
-            told = delivery if self.records is not None else _single(delivery, index)
-            call_back(callback, told)
+            call_back(callback, delivery if self._whole else _single(delivery, index))
 
 
 def _single(delivery: Delivery, index: int) -> Delivery:
@@ -206,9 +221,7 @@ class Outbox:
             lane = self._lanes[partition]
             if lane.open is not None:
                 self._seal(lane, lane.open)
-            batch = OpenBatch(0.0)
-            batch.records, batch.size = records, size
-            batch.callbacks.append((0, callback))
+            batch = OpenBatch.of_records(records, size, callback)
             lane.sealed.append(batch)
             lane.accepted += batch.count
             self._used += size

@@ -292,7 +292,7 @@ class PartitionWriter:
     def _append(self, batch: OpenBatch) -> None:
         """Make a frame of a batch and put it behind the others."""
         try:
-            records = batch.to_records(self._producer.name, time.time_ns() // 1000)
+            records = batch.take_records(self._producer.name, time.time_ns() // 1000)
             frame = self._encode(records)
         except DanubeError as error:
             self.left_over(batch, error)

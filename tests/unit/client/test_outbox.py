@@ -56,7 +56,7 @@ def test_columns_that_few_messages_have_are_filled_up() -> None:
     box.hurry()
     batch = box.take(lane)
     assert isinstance(batch, OpenBatch)
-    records = batch.to_records("p", 9)
+    records = batch.take_records("p", 9)
     assert records.column("key").to_pylist() == [None, b"k", None, None, None]
     assert records.column("attributes").to_pylist() == [None, None, [("a", "b")], None, None]
     times = records.column("timestamp").cast(pa.int64())
