@@ -344,7 +344,8 @@ class SinkCoordinator:
                 query_id, sink_name, run_id="", streaming=False, decided_us=self._clock.now_us()
             )
             aborted = (*before.aborted, commit_id)[-REMEMBERED_ABORTS:]
-            return Resolution.ABORTED
+            if await self._records.write(replace(before, aborted=aborted), record) is not None:
+                return Resolution.ABORTED
         raise _contended(query_id, sink_name)
 
     # -- upkeep ----------------------------------------------------------------------------
