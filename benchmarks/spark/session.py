@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).parents[2]
 CONFIGURATION = {
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
