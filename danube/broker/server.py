@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -103,8 +104,9 @@ class Broker:
 
     def _bind(self, server: grpc.aio.Server, address: Address) -> str:
         try:
+            _try_bind(address)
             port = server.add_insecure_port(str(address))
-        except RuntimeError as error:
+        except (RuntimeError, OSError) as error:
             raise InvalidSettings(
                 f"cannot listen on {address}; another process has the port, or the address is not "
                 "of this machine: choose another with --listen"
@@ -186,6 +188,14 @@ def _data_dir(settings: BrokerSettings) -> Path:
     if settings.broker.data_dir is None:
         raise InvalidSettings("the broker needs a data directory: --data-dir DIR")
     return settings.broker.data_dir
+
+
+def _try_bind(address: Address) -> None:
+    """Bind and let go: gRPC would tell a port in use in lines of its own on stderr."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((address.host, address.port))
 
 
 def _log_failure(error: BaseException) -> None:
