@@ -16,6 +16,7 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 
 from danube.core.batch import TABLE_SCHEMA
+from danube.core.limits import MIB
 from danube.lake.settings import LakeSettings
 
 # The stubs are older than Arrow.
@@ -31,6 +32,9 @@ FILE_SCHEMA: Final = TABLE_SCHEMA.remove(TABLE_SCHEMA.get_field_index("partition
 KEY_SAMPLE_ROWS: Final = 4096
 KEY_REPEATS: Final = 4
 """Keys get a dictionary if they repeat this often in a sample: else it costs and saves nothing."""
+
+EXACT_ABOVE_BYTES: Final = MIB
+"""Batches below this are counted with the buffers they share."""
 
 SMALL_CHUNK_ROWS: Final = 512
 """Batches smaller than this on average are joined before writing; the copy costs less."""
@@ -54,6 +58,8 @@ class StoredBatch:
 
     def slice(self, start: int, end: int) -> StoredBatch:
         """What of it lies in [start, end). Copies nothing."""
+        if start <= self.base_offset and self.end_offset <= end:
+            return self
         start = min(max(start, self.base_offset), self.end_offset)
         end = max(min(end, self.end_offset), start)
         rows = self.records.slice(start - self.base_offset, end - start)
@@ -81,7 +87,7 @@ def runs(batches: Sequence[StoredBatch], file_bytes: int) -> Iterator[list[Store
     run: list[StoredBatch] = []
     size = 0
     for batch in _fitting(batches, file_bytes):
-        more = batch.records.nbytes
+        more = _size(batch.records)
         if run and (batch.base_offset != run[-1].end_offset or size + more > file_bytes):
             yield run
             run, size = [], 0
@@ -93,7 +99,7 @@ def runs(batches: Sequence[StoredBatch], file_bytes: int) -> Iterator[list[Store
 
 def _fitting(batches: Sequence[StoredBatch], file_bytes: int) -> Iterator[StoredBatch]:
     for batch in batches:
-        rows, size = batch.records.num_rows, batch.records.nbytes
+        rows, size = batch.records.num_rows, _size(batch.records)
         if size <= file_bytes or rows == 1:
             if rows:
                 yield batch
@@ -101,6 +107,12 @@ def _fitting(batches: Sequence[StoredBatch], file_bytes: int) -> Iterator[Stored
         step = max(rows * file_bytes // size, 1)
         for at in range(batch.base_offset, batch.end_offset, step):
             yield batch.slice(at, at + step)
+
+
+def _size(records: pa.RecordBatch) -> int:
+    """Bytes of a batch. The exact count is slow, and needed only where a slice keeps much alive."""
+    size = records.get_total_buffer_size()
+    return size if size < EXACT_ABOVE_BYTES else records.nbytes
 
 
 def write_file(run: Sequence[StoredBatch], topic: str, settings: LakeSettings) -> WrittenFile:
