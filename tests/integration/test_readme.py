@@ -54,7 +54,8 @@ class Reader:
     def follow(self, block: Block) -> str:
         text = block.text.replace(DEFAULT_URL, self.url)
         if block.language == "python":
-            return self._python(text)
+            # Spark's JVM may have been started in another directory.
+            return self._python(text.replace('"./', f'"{self.home}/'))
         assert block.language == "bash", f"who runs {block.language!r}?"
         if text.startswith("make "):
             return self._make(text)
@@ -146,6 +147,6 @@ def test_a_reader_of_the_readme_gets_what_it_says(
     assert query.exception() is None
     assert '{"city": "Wien"}' in printed, "danube read shows what was published"
     assert "MessageId(partition=" in printed, "send tells where the message is"
-    assert reader.names["table"].to_pyarrow_table(["value"]).num_rows == 3
+    assert reader.names["table"].to_pyarrow_table(columns=["value"]).num_rows == 3
     copied = reader.follow(Block("bash", "danube read /default/copy"))
     assert sorted(copied.splitlines()) == [f'{{"city": "{c}"}}' for c in ("Graz", "Linz", "Wien")]
