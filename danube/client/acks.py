@@ -10,7 +10,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Final
 
 from danube.core.errors import DanubeError, FailedPrecondition
@@ -23,7 +22,7 @@ log = get_logger(__name__)
 
 
 MAX_RANGES: Final = 5000
-"""Ranges in one Acknowledge; more become several. Brokers take at most 10 000."""
+"""Acked ranges in one message, and nacked ones: a broker takes 10 000 together, more are split."""
 
 
 @dataclass(slots=True)
@@ -37,12 +36,10 @@ class _Request:
 
     def split(self) -> None:
         """Make the messages it takes, each within the bound."""
-        for name, ranges in (("acked", self.acked), ("nacked", self.nacked)):
-            spans = iter(spans_of(ranges))
-            while some := list(islice(spans, MAX_RANGES)):
-                part = pb.Acknowledge()
-                getattr(part, name).extend(some)
-                self.parts.append(part)
+        acked, nacked = spans_of(self.acked), spans_of(self.nacked)
+        for start in range(0, max(len(acked), len(nacked)), MAX_RANGES):
+            end = start + MAX_RANGES
+            self.parts.append(pb.Acknowledge(acked=acked[start:end], nacked=nacked[start:end]))
 
 
 class AckBuffer:
