@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from danube.broker.topics import Topics, require
 from danube.core import telemetry
-from danube.core.errors import DanubeError, InvalidFrame
+from danube.core.errors import DanubeError, InvalidFrame, Unavailable
 from danube.core.frames import Frame, FrameHeader, parse_frame, validate_frame
 from danube.core.limits import MAX_IN_FLIGHT_FRAMES
 from danube.log.partition import Appended, PartitionLog
@@ -66,16 +66,25 @@ class PublishStream:
         log, opened = await self._open(first.open)
         yield pb.PublishResponse(opened=opened)
         reader = asyncio.create_task(self._read(log, opened))
+        stopper = asyncio.create_task(self._stop_with_broker(reader))
         try:
             while not (reader.done() and self._pending.empty()):
                 item = await self._pending.get()
                 if item is not None:
                     yield pb.PublishResponse(receipt=await self._receipt(item))
+            if self._topics.engine.stopping.is_set():
+                raise Unavailable("the broker is stopping; look the topic's owner up again")
             await reader
         finally:
-            reader.cancel()
-            with suppress(asyncio.CancelledError, DanubeError):
-                await reader
+            for task in (reader, stopper):
+                task.cancel()
+                with suppress(asyncio.CancelledError, DanubeError):
+                    await task
+
+    async def _stop_with_broker(self, reader: asyncio.Task[None]) -> None:
+        """Take no more frames once the broker stops; what was taken still gets its receipt."""
+        await self._topics.engine.stopping.wait()
+        reader.cancel()
 
     async def _open(self, request: pb.PublishOpen) -> tuple[PartitionLog, pb.PublishOpened]:
         name = translate.producer_name(request.producer_name)

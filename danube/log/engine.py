@@ -65,7 +65,7 @@ class LogEngine:
         self._proved = recovered.incarnations
         self._locks: dict[PartitionId, asyncio.Lock] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        self._stopping = False
+        self.stopping = asyncio.Event()
 
     # -- life ------------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class LogEngine:
 
     def refuse_appends(self) -> None:
         """Answer appends with UNAVAILABLE from now on; what is under way still lands."""
-        self._stopping = True
+        self.stopping.set()
         reason = Unavailable("the broker is stopping; look the topic's owner up again")
         for topic in self.topics.values():
             topic.refuse(reason)
@@ -201,7 +201,7 @@ class LogEngine:
             raise TopicNotFound(
                 f"{record.name} has no partition {number}, only {record.partitions}"
             )
-        if self._stopping:
+        if self.stopping.is_set():
             raise Unavailable("the broker is stopping; look the topic's owner up again")
         partition = PartitionId(record.topic_id, number)
         async with self._locks.setdefault(partition, asyncio.Lock()):
