@@ -94,7 +94,8 @@ async def test_two_consumers_share_a_subscription(client: danube.Client) -> None
         await producer.flush()
 
         async def work(consumer: danube.Consumer) -> None:
-            while batch := await consumer.receive_batch(timeout_s=1):
+            while len(seen) < 400:
+                batch = await consumer.receive_batch(timeout_s=0.2)
                 seen.extend(batch.values)
                 await batch.ack()
 
