@@ -39,14 +39,16 @@ def _replay(bench: Bench, broker: Process, spark: SparkSession, name: str, size:
     topic = f"/default/replay-{size}"
     rows, table = _fill(bench, broker, topic, size)
     files = list(table.glob("partition=*/*.parquet"))
-    stream = spark.readStream
-    ours = stream.format("danube").option("serviceUrl", broker.url).option("subscribe", topic)
-    ours = ours.option("startingOffsets", "earliest")
+
+    def history() -> DataFrame:
+        made = spark.readStream.format("danube").option("serviceUrl", broker.url)
+        return made.option("subscribe", topic).option("startingOffsets", "earliest").load()
+
+    def parquet() -> DataFrame:
+        return spark.readStream.schema(FILE_SCHEMA).parquet(str(table))
+
     figures = in_turns(
-        {
-            "ours": _reader(bench, lambda: ours.load(), rows),
-            "peer": _reader(bench, lambda: stream.schema(FILE_SCHEMA).parquet(str(table)), rows),
-        },
+        {"ours": _reader(bench, history, rows), "peer": _reader(bench, parquet, rows)},
         bench.repeats,
     )
     shutil.rmtree(table)
