@@ -28,6 +28,8 @@ from danube.broker.upkeep import BrokerUpkeep
 from danube.core import telemetry
 from danube.core.clock import SystemClock, SystemIds
 from danube.core.errors import InvalidSettings
+from danube.core.stores import ObjectStore
+from danube.journal.files import FileSystem, OsFiles
 from danube.journal.journal import Journal
 from danube.log.engine import EngineSettings, LogEngine
 from danube.metadata.sqlite import SqliteMetadata
@@ -49,6 +51,10 @@ class Broker:
     def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings
         self.on_failure: Callable[[BaseException], None] = _log_failure
+        self.files: FileSystem = OsFiles()
+        """What the journal writes through: tests put faults in here, before ``start``."""
+        self.store_at: Callable[[Path], ObjectStore] = LocalObjects
+        """Makes the object store of a directory; another place for faults."""
         self.url = ""
         self._server: grpc.aio.Server | None = None
         self._metrics: telemetry.MetricsServer | None = None
@@ -77,7 +83,7 @@ class Broker:
         self._metadata = SqliteMetadata(directory.metadata, self._clock)
         self.engine = await LogEngine.start(
             self._journal,
-            store=LocalObjects(directory.lake),
+            store=self.store_at(directory.lake),
             metadata=self._metadata,
             broker_id=directory.broker_id,
             settings=EngineSettings(self.settings.log, self.settings.lake),
@@ -88,7 +94,10 @@ class Broker:
 
     def _open_journal(self, directory: DataDirectory) -> Journal:
         journal = Journal.open(
-            directory.journal, self.settings.journal, broker_id=directory.broker_id
+            directory.journal,
+            self.settings.journal,
+            broker_id=directory.broker_id,
+            files=self.files,
         )
         journal.on_failure = lambda error: self.on_failure(error)
         return journal
@@ -176,9 +185,33 @@ class Broker:
         if self._metrics is not None:
             self._metrics.stop()
 
+    async def abandon(self) -> None:
+        """End without a word, as a crash would: nothing is drained, rolled or released. Idempotent.
+
+        For brokers whose start or whose disk has failed, and for tests.
+        """
+        server, self._server = self._server, None
+        if server is None:
+            return
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await server.stop(0)
+        if hasattr(self, "engine"):
+            await self.engine.abandon()
+        await self._close_stores()
+        if self._metrics is not None:
+            self._metrics.stop()
+
     async def _close_rooms(self) -> None:
         if hasattr(self, "engine"):
             await self.engine.stop()
+        await self._close_stores()
+
+    async def _close_stores(self) -> None:
+        if hasattr(self, "_journal") and not hasattr(self, "engine"):
+            # Opened, but not recovered: nobody else lets go of its lock.
+            await asyncio.to_thread(self._journal.close)
         if hasattr(self, "_metadata"):
             with suppress(OSError):
                 await self._metadata.close()

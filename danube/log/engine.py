@@ -142,6 +142,13 @@ class LogEngine:
         self.context.workers.close()
         await asyncio.to_thread(self.context.journal.close)
 
+    async def abandon(self) -> None:
+        """Close without rolling or releasing, as after a crash; what was synced stays."""
+        self.refuse_appends()
+        await self._cancel_tasks()
+        await asyncio.to_thread(self.context.workers.close)
+        await asyncio.to_thread(self.context.journal.close)
+
     def refuse_appends(self) -> None:
         """Answer appends with UNAVAILABLE from now on; what is under way still lands."""
         self.stopping.set()

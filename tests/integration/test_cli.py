@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from danube.cli.exits import Exit
 from danube.cli.main import app
-from danube.testing.demo.broker import BrokerProcess, free_port
+from danube.testing.brokers import BrokerProcess, free_port
 
 DANUBE = [sys.executable, "-m", "danube.cli.main"]
 

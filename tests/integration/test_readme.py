@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from danube.testing.demo.broker import BrokerProcess, free_port
+from danube.testing.brokers import BrokerProcess, free_port
 from tests.integration.spark.conftest import spark as spark
 
 ROOT = Path(__file__).parents[2]

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from danube.testing.brokers import BrokerProcess, free_port, is_running
 from danube.testing.demo import expected, flights, late_desk
-from danube.testing.demo.broker import BrokerProcess, free_port, is_running
 from danube.testing.demo.expected import Difference, Window
 from danube.testing.demo.publisher import Publisher
 from danube.testing.demo.query import Watch, spark_session, start_delays

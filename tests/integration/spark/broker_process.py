@@ -5,11 +5,6 @@ from __future__ import annotations
 import os
 import queue
 import re
-import signal
-import socket
-import subprocess
-import sys
-import threading
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +15,7 @@ import grpc
 from danube.core.batch import message_records
 from danube.core.frames import decode_frame, encode_frame, parse_frame
 from danube.core.names import TopicId, producer_id
+from danube.testing import brokers
 from danube.wire._generated import DanubeBatch_pb2 as pb
 from danube.wire._generated import DanubeBatch_pb2_grpc as rpc
 from danube.wire.channels import channel_options
@@ -27,69 +23,22 @@ from danube.wire.channels import channel_options
 READY_TIMEOUT_S = 60
 
 
-def free_port() -> int:
-    """A port nobody listens on just now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-class BrokerProcess:
+class BrokerProcess(brokers.BrokerProcess):
     """``danube broker`` on one data directory and one port, through kills and restarts."""
 
     def __init__(self, data_dir: Path, **settings: str) -> None:
-        self.data_dir = data_dir
-        self.url = f"127.0.0.1:{free_port()}"
-        self._metrics = f"127.0.0.1:{free_port()}"
-        self._settings = settings
-        self._process: subprocess.Popen[str] | None = None
+        self._metrics = f"127.0.0.1:{brokers.free_port()}"
+        changed = {name.replace("__", "."): value for name, value in settings.items()}
+        changed["broker.metrics_listen"] = self._metrics
+        super().__init__(data_dir, settings=changed)
         self._channel: grpc.Channel | None = None
-
-    def start(self) -> None:
-        """Start it and wait until it serves."""
-        command = [sys.executable, "-m", "danube.cli.main", "broker"]
-        command += ["--data-dir", str(self.data_dir), "--listen", self.url]
-        command += ["--metrics-listen", self._metrics]
-        for name, value in self._settings.items():
-            command += ["--set", f"{name.replace('__', '.')}={value}"]
-        log = (self.data_dir.parent / "broker.log").open("a")
-        with log:
-            self._process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, text=True, env=dict(os.environ)
-            )
-        self._wait_until_ready(self._process)
-
-    def _wait_until_ready(self, process: subprocess.Popen[str]) -> None:
-        ready = threading.Event()
-
-        def follow() -> None:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if "ready on" in line:
-                    ready.set()
-            ready.set()
-
-        threading.Thread(target=follow, daemon=True).start()
-        assert ready.wait(READY_TIMEOUT_S), "the broker did not get ready"
-        assert process.poll() is None, (self.data_dir.parent / "broker.log").read_text()[-3000:]
-
-    def kill(self) -> None:
-        """SIGKILL it."""
-        self._end(signal.SIGKILL)
 
     def stop(self) -> None:
         """SIGTERM it and wait."""
-        if self._process is not None and self._process.poll() is None:
-            self._end(signal.SIGTERM)
+        super().stop()
         if self._channel is not None:
             self._channel.close()
-
-    def _end(self, number: signal.Signals) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
-        self._process.wait(60)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+            self._channel = None
 
     # --- calls ---------------------------------------------------------------------------------
 

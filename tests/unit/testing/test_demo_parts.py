@@ -11,8 +11,8 @@ from rich.console import Console
 
 from danube.client.messages import MessagesView
 from danube.core.batch import MessageBatch, message_records
+from danube.testing.brokers import BrokerProcess, free_port
 from danube.testing.demo import late_desk, summary
-from danube.testing.demo.broker import BrokerProcess, free_port
 from danube.testing.demo.flights import Step
 from danube.testing.demo.publisher import step_records
 from danube.testing.demo.query import Totals
