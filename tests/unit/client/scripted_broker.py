@@ -133,6 +133,8 @@ class ScriptedBroker(rpc.BatchServiceServicer, rpc.BatchAdminServicer):
         self.frames_seen: list[Frame] = []
         self.frame_came = asyncio.Event()
         self.opens: list[pb.PublishOpen] = []
+        self.subscribes: list[pb.SubscribeOpen] = []
+        self.subscribe_came = asyncio.Event()
         self.acks_seen: list[pb.Acknowledge] = []
         self.credit_granted: list[int] = []
         self.lookups = 0
@@ -167,6 +169,12 @@ class ScriptedBroker(rpc.BatchServiceServicer, rpc.BatchAdminServicer):
         while len(self.frames_seen) < frames:
             self.frame_came.clear()
             await self.frame_came.wait()
+
+    async def subscribed(self, times: int) -> None:
+        """Wait until so many subscribe streams were opened."""
+        while len(self.subscribes) < times:
+            self.subscribe_came.clear()
+            await self.subscribe_came.wait()
 
     def reset_streams(self) -> None:
         """Break every stream there is."""
@@ -280,6 +288,8 @@ class ScriptedBroker(rpc.BatchServiceServicer, rpc.BatchAdminServicer):
         if first is None:
             return
         request = first.open
+        self.subscribes.append(request)
+        self.subscribe_came.set()
         topic = self._topic(request.topic, request.topic_id)
         partition = topic.partitions[request.partition]
         cursor = partition.cursors.get(request.subscription)
