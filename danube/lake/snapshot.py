@@ -142,6 +142,8 @@ def _changed(
         for partition in partitions:
             kept = (file for file in result.get(partition, ()) if file.path not in removed)
             result[partition] = tuple(kept)
+            if not result[partition]:
+                del result[partition]
     joining: dict[int, list[FileInfo]] = {}
     for file in added:
         joining.setdefault(file.partition, []).append(file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -451,6 +452,14 @@ def test_retention_does_not_stop_a_roll_nor_a_roll_retention() -> None:
     plans.append(retired_meanwhile)
     assert other.roll([part(40, 50)]).rolled == {0: 50}
     assert offsets_in(inner, newest(inner)) == list(range(10, 50))
+
+
+def test_a_retention_of_a_file_that_is_no_longer_live_is_void() -> None:
+    table = filled(MemoryObjects())
+    files = table.snapshot.partition_files(0)
+    gone = replace(files[1], path=files[1].path.replace("-1-", "-2-"))
+    with pytest.raises(PlanVoid, match="live files below 20"):
+        table.remove(0, 1, [files[0], gone], 20, maint=0)
 
 
 @pytest.mark.parametrize(("count", "new_start"), [(2, 25), (1, 20), (2, 10), (4, 60)])

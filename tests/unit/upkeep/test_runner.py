@@ -243,6 +243,20 @@ def test_a_checkpoint_that_came_out_wrong_is_removed_again(scene: Scene) -> None
     assert newest(scene.store).off(0) == 30
 
 
+def test_a_checkpoint_and_its_hint_are_synced_before_anyone_relies_on_them(scene: Scene) -> None:
+    scene.roll(3)
+    synced: list[str] = []
+    sync = scene.store.sync
+
+    def syncing(keys: Sequence[str]) -> None:
+        synced.extend(key.rpartition("/")[2] for key in keys)
+        sync(keys)
+
+    scene.store.sync = syncing  # type: ignore[method-assign]
+    scene.table.checkpoint()
+    assert synced == ["00000000000000000004.checkpoint.parquet", "_last_checkpoint"]
+
+
 def test_log_clean_up_syncs_what_remains_before_it_deletes(scene: Scene) -> None:
     for _ in range(3):
         scene.roll(5)
