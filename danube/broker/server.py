@@ -37,6 +37,7 @@ from danube.objects.local import LocalObjects
 from danube.wire._generated import DanubeBatch_pb2 as pb
 from danube.wire._generated import DanubeBatch_pb2_grpc as rpc
 from danube.wire.channels import Address, parse_address, server_options
+from danube.wire.memory import keep_freed_blocks
 from danube.wire.status import GuardInterceptor
 
 LOG = telemetry.get_logger(__name__)
@@ -71,6 +72,7 @@ class Broker:
             Corruption: the journal is damaged.
         """
         listen = self._listen_address()
+        keep_freed_blocks()
         self._server = grpc.aio.server(
             interceptors=[GuardInterceptor()],
             options=server_options(max_frame_bytes=self.settings.log.max_frame_bytes),

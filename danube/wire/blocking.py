@@ -20,6 +20,7 @@ import grpc
 from danube.core.errors import DanubeError, DiskFull, MemoryFull, OwnershipLost, Unavailable
 from danube.wire._generated import DanubeBatch_pb2_grpc as pb_grpc
 from danube.wire.channels import channel_options, target_of
+from danube.wire.memory import keep_freed_blocks
 from danube.wire.status import error_of
 
 T = TypeVar("T")
@@ -49,6 +50,7 @@ def batch_stub(url: str) -> pb_grpc.BatchServiceStub:
             _owner_pid = os.getpid()
         channel = _channels.get(url)
         if channel is None:
+            keep_freed_blocks()
             channel = grpc.insecure_channel(target_of(url), options=channel_options())
             _channels[url] = channel
     return pb_grpc.BatchServiceStub(channel)

@@ -17,6 +17,7 @@ import grpc.aio
 
 from danube.core.errors import InvalidRequest, Unsupported
 from danube.core.limits import DEFAULT_MAX_FRAME_BYTES, GRPC_MESSAGE_OVERHEAD_BYTES, MIB
+from danube.wire.memory import keep_freed_blocks
 
 DEFAULT_PORT: Final = 6650
 DEFAULT_SERVICE_URL: Final = f"127.0.0.1:{DEFAULT_PORT}"
@@ -141,5 +142,6 @@ def open_channel(
     Raises:
         InvalidRequest, Unsupported: the URL cannot be used (see :func:`parse_address`).
     """
+    keep_freed_blocks()
     options = channel_options(max_message_bytes=max_message_bytes)
     return grpc.aio.insecure_channel(target_of(service_url), options=options)
