@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -61,22 +61,35 @@ class Broker:
             lambda timeout: batch_stub(self.url).Plan(request, timeout=timeout),
         )
 
-    def register(self, subscription: str, run_id: str, cursors: Cursors) -> None:
+    def register(self, subscription: str, run_id: Callable[[], str], cursors: Cursors) -> str:
         """Take the subscription for this run and set its cursors.
 
         A run that ended without a word holds the name until the broker stops waiting for it, so
         a busy name is tried again for a while.
 
+        Args:
+            subscription: its name.
+            run_id: asked for the run's id before each try.
+            cursors: where the run starts.
+
+        Returns:
+            The run's id that was accepted.
+
         Raises:
             SubscriptionBusy: another live run has it.
         """
-        request = pb.RegisterQueryRequest(
-            subscription=subscription, run_id=run_id, cursors=_cursors(cursors)
-        )
-        retrying(
+
+        def attempt(timeout_s: float) -> str:
+            request = pb.RegisterQueryRequest(
+                subscription=subscription, run_id=run_id(), cursors=_cursors(cursors)
+            )
+            batch_stub(self.url).RegisterQuery(request, timeout=timeout_s)
+            return request.run_id
+
+        return retrying(
             f"registering subscription {subscription!r} at {self.url}",
             Patience(self.retry_timeout_s, retry_on=(*PASSING, SubscriptionBusy)),
-            lambda timeout: batch_stub(self.url).RegisterQuery(request, timeout=timeout),
+            attempt,
         )
 
     def move(self, subscription: str, run_id: str, cursors: Cursors) -> None:

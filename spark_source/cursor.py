@@ -12,7 +12,7 @@ from typing import Final
 from danube.core.errors import DanubeError, SubscriptionBusy
 from spark_source.broker import Broker, Cursors
 from spark_source.offsets import SourceOffsets
-from spark_source.run import run_id
+from spark_source.run import RunName
 
 _log = logging.getLogger("danube.spark.source")
 
@@ -27,6 +27,7 @@ class _Run:
 
     broker: Broker
     subscription: str
+    name: RunName
     run_id: str
     cursors: Cursors
     ended: threading.Event = field(default_factory=threading.Event)
@@ -40,12 +41,10 @@ class QueryCursor:
 
     Args:
         broker: any broker.
-        generated_name: the subscription's name was not given by the user.
     """
 
-    def __init__(self, broker: Broker, *, generated_name: bool) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._generated_name = generated_name
         self._run: _Run | None = None
         self._told: SourceOffsets | None = None
 
@@ -84,14 +83,14 @@ class QueryCursor:
             return
         with run.calling:
             run.ended.set()
+            run.name.release()
             run.broker.finish(run.subscription, run.run_id, run.cursors)
 
     def _begin(self, subscription: str, cursors: Cursors) -> None:
-        name = run_id(generated_name=self._generated_name)
-        run = _Run(self._broker, subscription, name, cursors)
-        self._broker.register(subscription, name, cursors)
-        self._run = run
-        weakref.finalize(self, run.ended.set)
+        name = RunName(subscription)
+        run_id = self._broker.register(subscription, name.current, cursors)
+        run = self._run = _Run(self._broker, subscription, name, run_id, cursors)
+        weakref.finalize(self, _abandon, run)
         threading.Thread(target=_beat, args=(run,), name="danube-heartbeat", daemon=True).start()
 
     def _move(self, run: _Run, offsets: SourceOffsets, cursors: Cursors) -> None:
@@ -101,6 +100,12 @@ class QueryCursor:
             with run.calling:
                 run.broker.move(run.subscription, run.run_id, cursors)
                 run.cursors = cursors
+
+
+def _abandon(run: _Run) -> None:
+    """The reader is gone, and with it the run."""
+    run.ended.set()
+    run.name.release()
 
 
 def _beat(run: _Run) -> None:

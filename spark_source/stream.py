@@ -58,8 +58,7 @@ class DanubeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _begin_run(self) -> None:
         """Set up what only the driver's instance uses."""
-        generated = self._options.subscription is None
-        self._cursor = QueryCursor(self._broker, generated_name=generated)
+        self._cursor = QueryCursor(self._broker)
         self._states: dict[str, TopicState] = {}
         self._until: dict[str, TopicState] | None = None
 

@@ -66,10 +66,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def shared_broker(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[BrokerProcess]:
-    """A broker for the tests that do it no harm. It rolls only when told to.
-
-    After the session, because a process with open channels starts no JVM."""
-    broker = BrokerProcess(tmp_path_factory.mktemp("broker") / "data", log__roll_age_s="3600")
+    """A broker for the tests that do it no harm. It rolls only when told to."""
+    data_dir = tmp_path_factory.mktemp("broker") / "data"
+    broker = BrokerProcess(data_dir, log__roll_age_s="3600", dispatch__query_ttl_s="600")
     broker.start()
     yield broker
     broker.stop()
@@ -78,7 +77,7 @@ def shared_broker(
 @pytest.fixture
 def broker(spark: SparkSession, tmp_path: Path) -> Iterator[BrokerProcess]:
     """A broker of one's own, to kill."""
-    found = BrokerProcess(tmp_path / "data")
+    found = BrokerProcess(tmp_path / "data", dispatch__query_ttl_s="10")
     found.start()
     yield found
     found.stop()

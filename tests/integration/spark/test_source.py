@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +100,7 @@ def test_a_query_goes_on_where_its_spark_checkpoint_says(
     }
 
 
-def test_the_brokers_shows_the_querys_cursor(
+def test_the_broker_shows_the_querys_cursor(
     spark: SparkSession, shared_broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
     broker = shared_broker
@@ -187,24 +186,42 @@ def test_a_query_lives_through_a_broker_that_is_killed(
     assert in_files(spark, tmp_path) == list(range(200))
 
 
+@pytest.mark.parametrize("named", [{}, {"subscriptionName": "reporting"}])
 def test_a_query_that_was_stopped_goes_on_at_once(
-    spark: SparkSession, shared_broker: BrokerProcess, topic: str, tmp_path: Path
+    spark: SparkSession,
+    shared_broker: BrokerProcess,
+    topic: str,
+    tmp_path: Path,
+    named: dict[str, str],
 ) -> None:
-    """Spark kills a stopped query's source without a word; nobody waits for that to be noticed."""
+    """Spark kills a stopped query's source without a word, and the broker here would take the
+    run for alive for ten minutes."""
     broker = shared_broker
     broker.create(topic)
     for at in range(2):
         numbered(broker, topic, 0, at * 10, at * 10 + 10)
-        query = to_files(stream(spark, broker.url, topic), tmp_path, processingTime="0 seconds")
-        done = threading.Timer(30, query.stop)  # half of what the broker would wait
-        done.start()
-        try:
-            query.processAllAvailable()
-            assert query.isActive
-        finally:
-            done.cancel()
-            query.stop()
+        rows = stream(spark, broker.url, topic, **named)
+        query = to_files(rows, tmp_path, processingTime="0 seconds")
+        query.processAllAvailable()
+        query.stop()
     assert in_files(spark, tmp_path) == list(range(20))
+
+
+def test_two_live_queries_may_not_share_a_subscription(
+    spark: SparkSession, shared_broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    broker = shared_broker
+    broker.create(topic)
+    options = {"subscriptionName": "mine", "retryTimeoutMs": "500"}
+    first, second = (stream(spark, broker.url, topic, **options) for _ in range(2))
+    living = to_files(first, tmp_path / "a", processingTime="0 seconds")
+    try:
+        living.processAllAvailable()
+        with pytest.raises(StreamingQueryException, match="SubscriptionBusy: .*another run"):
+            finished(to_files(second, tmp_path / "b"))
+        assert living.isActive
+    finally:
+        living.stop()
 
 
 def test_a_topic_created_again_ends_the_query_with_a_sentence(

@@ -209,24 +209,30 @@ def test_a_generated_name_is_kept_by_the_spark_checkpoint(broker: ScriptedBroker
     assert broker.requests("RegisterQuery")[-1].subscription == start["sub"]
 
 
-def test_each_run_with_a_given_name_has_its_own_id(broker: ScriptedBroker) -> None:
+def test_two_live_queries_of_one_driver_with_one_name_are_two_runs(
+    broker: ScriptedBroker,
+) -> None:
     broker.create("/ns/t")
-    for _ in range(2):
-        source = reader(broker, subscriptionName="mine")
+    living = [reader(broker, subscriptionName="mine") for _ in range(2)]
+    for source in living:
         source.latestOffset(source.initialOffset(), ALL)
     first, second = broker.requests("RegisterQuery")
     assert first.run_id != second.run_id
 
 
-def test_a_query_restarted_in_the_same_driver_goes_on_as_the_same_run(
+def test_a_query_started_again_in_its_driver_goes_on_as_the_same_run(
     broker: ScriptedBroker,
 ) -> None:
+    """Without a word from the first, whose process Spark kills: it is only gone."""
     broker.create("/ns/t")
     start = reader(broker).initialOffset()
     for _ in range(2):
-        reader(broker).latestOffset(start, ALL)
+        source = reader(broker)
+        source.latestOffset(start, ALL)
+        del source
     first, second = broker.requests("RegisterQuery")
     assert first.run_id == second.run_id
+    assert broker.count("MoveCursor") == 0
 
 
 def test_a_query_in_a_long_micro_batch_tells_that_it_lives(
