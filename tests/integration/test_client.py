@@ -11,7 +11,7 @@ import pytest
 
 import danube
 from danube.client.settings import ClientSettings
-from tests.integration.spark.broker_process import BrokerProcess
+from danube.testing.brokers import BrokerProcess
 
 SETTINGS = ClientSettings(retry_min_ms=10, retry_max_ms=200, retry_timeout_s=60)
 
