@@ -33,8 +33,8 @@ log = get_logger(__name__)
 ERROR_METADATA: Final = "danube-error"
 """Trailing metadata key that carries the class name of a core error."""
 
-MAX_DETAILS_CHARS: Final = 2000
-"""Longest message sent as status details; metadata of one call has 8 KiB, percent-encoded."""
+MAX_DETAILS_BYTES: Final = 6 * 1024
+"""Longest message sent as status details, percent-encoded: metadata of one call has 8 KiB."""
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 """What servicer methods take as ``context``."""
@@ -280,6 +280,17 @@ _KINDS: Final = MappingProxyType(
 )
 
 
+def sendable(message: str) -> str:
+    """As much of a message as fits in status details, where most bytes above ASCII are three."""
+    room = MAX_DETAILS_BYTES
+    for at, char in enumerate(message[:MAX_DETAILS_BYTES]):
+        plain = " " <= char <= "~" and char != "%"
+        room -= 1 if plain else 3 * len(char.encode(errors="replace"))
+        if room < 0:
+            return message[:at]
+    return message[:MAX_DETAILS_BYTES]
+
+
 async def _abort(context: Context, error: Exception, handler: Callable[..., Any]) -> None:
     """End the call with the status that ``error`` stands for. Always raises."""
     if isinstance(error, grpc.aio.AbortError):
@@ -287,7 +298,7 @@ async def _abort(context: Context, error: Exception, handler: Callable[..., Any]
     if isinstance(error, DanubeError):
         await context.abort(
             status_of(error),
-            str(error)[:MAX_DETAILS_CHARS],
+            sendable(str(error)),
             ((ERROR_METADATA, wire_name(error)),),
         )
     error_id = os.urandom(6).hex()
