@@ -217,7 +217,7 @@ def test_two_live_queries_may_not_share_a_subscription(
     living = to_files(first, tmp_path / "a", processingTime="0 seconds")
     try:
         living.processAllAvailable()
-        with pytest.raises(StreamingQueryException, match="SubscriptionBusy: .*another run"):
+        with pytest.raises(StreamingQueryException, match=r"SubscriptionBusy: .*another run"):
             finished(to_files(second, tmp_path / "b"))
         assert living.isActive
     finally:
