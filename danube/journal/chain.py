@@ -1,11 +1,15 @@
 """Which segments make up the journal, found from the newest one backwards.
 
 Every header block names the segment before it. The newest segment that holds anything is the end
-of the chain; a segment whose recovery flush is incomplete is not part of it, because the recovery
-that wrote it never served. A complete recovery flush says where the segment before it was cut. The
-last complete journal checkpoint is an END in the newest segment or, failing that, the one which
-that segment's header names (it was written when nothing newer existed); its BEGIN is where the
-chain starts, and its END lists the older segments that live on beside it.
+of the chain. A segment whose recovery flush is incomplete is not part of it, because the recovery
+that wrote it never served. Neither is one without any flush, because its header block may have
+been read from the page cache and not be durable; but it proves that everything before it was
+synced, since segments are opened only then.
+
+A complete recovery flush says where the segment before it was cut. The last complete journal
+checkpoint is an END in the newest segment or, failing that, the one which that segment's header
+names (it was written when nothing newer existed); its BEGIN is where the chain starts, and its END
+lists the older segments that live on beside it.
 """
 
 from __future__ import annotations
@@ -71,6 +75,7 @@ class Chain:
             that a recovery writes again.
         others: files that are not part of the journal (any more).
         next_use_id: above every use id in the directory.
+        proved: flushes below this number were synced, because a segment was opened after them.
     """
 
     links: list[Link] = field(default_factory=list)
@@ -80,6 +85,7 @@ class Chain:
     end_in_newest: bool = False
     others: list[Path] = field(default_factory=list)
     next_use_id: int = 1
+    proved: int = 0
 
     @property
     def newest(self) -> Link | None:
@@ -107,10 +113,12 @@ class _ChainFinder:
         names = files.listdir(directory)
         self._ids = sorted(use_id for name in names if (use_id := use_id_of(name)) is not None)
         self._readers: dict[int, SegmentReader] = {}
+        self._proved = 0
 
     def find(self) -> Chain:
         chain = Chain(next_use_id=self._ids[-1] + 1 if self._ids else 1)
         newest = self._newest()
+        chain.proved = self._proved
         if newest is not None:
             self._find_checkpoint(chain, newest)
             chain.links = self._links(newest, chain.checkpoint)
@@ -155,13 +163,21 @@ class _ChainFinder:
                 if used is not None:
                     raise self._damaged(Damage.SEGMENT, use_id, 0, used.number)
                 continue
-            if header.is_recovery and self._cut_by(header) is None:
-                later = reader.find_flush(FIRST_FLUSH_AT + BLOCK_BYTES, above=header.first_flush)
-                if later is not None:
-                    raise self._damaged(Damage.FLUSH, use_id, FIRST_FLUSH_AT, header.first_flush)
-                continue
-            return header
+            if self._is_begun(header):
+                return header
+            later = reader.find_flush(FIRST_FLUSH_AT + BLOCK_BYTES, above=header.first_flush)
+            if later is not None:
+                raise self._damaged(Damage.FLUSH, use_id, FIRST_FLUSH_AT, header.first_flush)
+            if not header.is_recovery:
+                self._proved = max(self._proved, header.first_flush)
         return None
+
+    def _is_begun(self, header: SegmentHeader) -> bool:
+        """Whether the first flush is there: any part of it, or all of a recovery flush."""
+        if header.is_recovery:
+            return self._cut_by(header) is not None
+        flush = self._reader(header.use_id).flush_header(FIRST_FLUSH_AT)
+        return flush is not None and flush.number == header.first_flush
 
     def _cut_by(self, header: SegmentHeader) -> Cut | None:
         """The cut that a segment's recovery flush made, if that flush is complete."""

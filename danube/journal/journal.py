@@ -29,9 +29,11 @@ from danube.journal.envelope import (
 from danube.journal.files import FileSystem, OsFiles
 from danube.journal.flush import FlushWriter
 from danube.journal.group_commit import GroupCommit
+from danube.journal.last_good import explain
 from danube.journal.layout import Identity
 from danube.journal.pending import Done
 from danube.journal.recovery import RecoveredEntry, Recovery
+from danube.journal.scan import JournalDamaged
 from danube.journal.segments import Segments
 from danube.journal.settings import JournalSettings
 
@@ -119,9 +121,11 @@ class Journal:
         try:
             chain = find_chain(directory, files)
             _check_owner(chain, directory, broker_id)
-            segments = Segments(directory, files, settings, clock, identity)
-            segments.adopt([], chain.others, chain.next_use_id)
+            segments = Segments(directory, files, settings, clock, identity, chain.next_use_id)
             return cls(segments, chain, files, settings, clock, identity, unlock, threaded=threaded)
+        except JournalDamaged as error:
+            unlock()
+            raise explain(error, directory, files) from None
         except OSError as error:
             unlock()
             raise StorageFailed(
@@ -152,6 +156,8 @@ class Journal:
             yield from recovery.finish(self._writer, self.repair_entries)
             if self._segments.current is None:
                 self._segments.open_next(1, previous=0, checkpoint=None)
+        except JournalDamaged as error:
+            raise explain(error, self._segments.directory, self._files) from None
         except OSError as error:
             raise StorageFailed(
                 f"recovering the journal in {self._segments.directory} failed "

@@ -18,7 +18,6 @@ from itertools import pairwise
 from typing import Final
 
 from danube.core import telemetry
-from danube.core.names import TopicId
 from danube.journal.chain import Chain, Link
 from danube.journal.checkpoints import Cut, cut_entry, parse_cut
 from danube.journal.envelope import (
@@ -57,9 +56,6 @@ from danube.journal.scan import (
 from danube.journal.segments import Segment
 
 LOG = telemetry.get_logger(__name__)
-NAMED_PARTITIONS: Final = 20
-"""Partitions whose last good frame an error message names; the log has them all."""
-
 _OWN: Final = frozenset(
     {EntryKind.CHECKPOINT_BEGIN, EntryKind.CHECKPOINT_END, EntryKind.RECOVERY_CUT}
 )
@@ -123,7 +119,6 @@ class Recovery:
         self._files = files
         self._read = read
         self._found = found
-        self._last_good: dict[tuple[bytes, int], tuple[int, Position]] = {}
         begin = chain.checkpoint.begin if chain.checkpoint is not None else None
         self._begin = (begin.segment, begin.offset) if begin is not None else (0, 0)
         end = chain.end
@@ -188,10 +183,17 @@ class Recovery:
                     segment.end, segment.end_number = pending.next_at, pending.next_number
                 pending = flush
                 at, number = flush.next_at, flush.next_number
-            if reader.find_flush(at, above=number - 1) is not None:
+            proved = self._chain.proved
+            if number < proved or reader.find_flush(at, above=number - 1) is not None:
                 raise self._damaged(Damage.FLUSH, link, at, number)
             if pending is not None:
-                self.tail = self._tail_of(reader.flush(pending), pending)
+                if pending.number < proved:
+                    # Known to have been synced: not a tail, and not cut if it is damaged.
+                    yield from self._replay_flush(reader, link, pending, segment)
+                    segment.end, segment.end_number = at, number
+                    self.tail = Tail(Cut(link.use_id, at, number))
+                else:
+                    self.tail = self._tail_of(reader.flush(pending), pending)
         finally:
             reader.close()
 
@@ -258,7 +260,7 @@ class Recovery:
     ) -> list[RecoveredEntry]:
         """Entries of one flush that the caller should see, counted where they are frames."""
         found: list[RecoveredEntry] = []
-        use_id, read, last_good = flush.use_id, self._read, self._last_good
+        use_id, read = flush.use_id, self._read
         for at, envelope in located:
             kind = KINDS[envelope.kind]
             place = flush.at + at
@@ -272,11 +274,6 @@ class Recovery:
             body: bytes | None = None
             if is_frame:
                 segment.needed += 1
-                if kind is EntryKind.MESSAGES and not damaged:
-                    last_good[envelope.topic_id, envelope.partition] = (
-                        envelope.base_offset,
-                        position,
-                    )
             elif not damaged:
                 body = bytes(data[at + envelope.body_at : at + envelope.length])
             found.append(
@@ -315,12 +312,17 @@ class Recovery:
             writer: of the new incarnation, before its first flush.
             extra: entries to add: what a repair has to say.
         """
+        spares = self._chain.others
         if self.tail is None:
+            writer.segments.add_spares(spares)
             return
         cut, survivors = self.tail.cut, self.tail.survivors + extra
         entries = [cut_entry(cut, len(survivors)), *survivors]
         writer.next_number = cut.number
         writer.checkpoint = self._stable_end(cut)
+        if writer.checkpoint == self._chain.end:
+            writer.segments.add_spares(spares)
+            spares = []
         size = FIRST_FLUSH_AT + MIN_FLUSH_BYTES + total_bytes(entries) + RECOVERY_ROOM
         writer.segments.open_next(
             cut.number,
@@ -330,6 +332,9 @@ class Recovery:
             min_bytes=size,
         )
         positions = writer.write(entries, FLUSH_RECOVERY)
+        # An END among the survivors was not known to be synced before: what it released is free
+        # only now.
+        writer.segments.add_spares(spares)
         writer.segments.supersede(cut.segment)
         for entry, position in zip(entries, positions, strict=True):
             if entry.kind is EntryKind.CHECKPOINT_END:
@@ -369,27 +374,11 @@ class Recovery:
             self._read,
         )
 
-    # -- errors ----------------------------------------------------------------------------
-
     def _damaged(
         self, damage: Damage, link: Link, at: int, number: int, flush_at: int = 0
     ) -> JournalDamaged:
         place = BadPlace(damage, link.use_id, at, number, flush_at or at)
-        return JournalDamaged(place, link.path, self._known())
-
-    def _known(self) -> str:
-        """The last good frame of every topic partition, for the error message."""
-        if not self._last_good:
-            return " No frame before it is good."
-        names = [
-            f"{TopicId(topic)} partition {partition}: the frame at offset {base}"
-            for (topic, partition), (base, _) in sorted(self._last_good.items())
-        ]
-        for name in names:
-            LOG.error("last good frame", frame=name)
-        more = len(names) - NAMED_PARTITIONS
-        shown = "; ".join(names[:NAMED_PARTITIONS]) + (f"; and {more} more" if more > 0 else "")
-        return f" The last good frames in front of it are: {shown}."
+        return JournalDamaged(place, link.path)
 
 
 def _body(data: memoryview, item: Located) -> memoryview:

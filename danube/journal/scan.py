@@ -63,10 +63,11 @@ class JournalDamaged(Corruption):
         super().__init__(
             f"{path} is damaged at byte {place.at}: {place.damage.value} (flush {place.number}), "
             "with acknowledged entries there or behind it. The broker does not start, because "
-            f"messages may be lost.{known} Restore the file, or run `danube journal repair`, which "
+            f"messages may be lost. {known}Restore the file, or run `danube journal repair`, which "
             "sets it aside and records what was lost"
         )
         self.place = place
+        self.path = path
 
 
 class Located(NamedTuple):

@@ -76,9 +76,10 @@ class Segments:
         settings: JournalSettings,
         clock: Clock,
         identity: Identity,
+        next_use_id: int,
     ) -> None:
         self.directory = directory
-        self.next_use_id = 1
+        self.next_use_id = next_use_id
         self.current: Segment | None = None
         self._files = files
         self._settings = settings
@@ -93,12 +94,9 @@ class Segments:
 
     # -- opening ---------------------------------------------------------------------------
 
-    def adopt(self, live: Iterable[Segment], spares: Iterable[Path], next_use_id: int) -> None:
-        """Take over what recovery found."""
-        with self._lock:
-            self._live = {segment.use_id: segment for segment in live}
-            self._spares = list(spares)
-            self.next_use_id = max(self.next_use_id, next_use_id)
+    def add_spares(self, spares: Iterable[Path]) -> None:
+        """Files that nothing needs, found by recovery."""
+        self._spares += spares
         self._count()
 
     def add_live(self, segment: Segment) -> None:

@@ -169,6 +169,13 @@ class SimDisk:
         inode.write(data, offset)
         inode.sync()
 
+    def overwrite_new(self, path: Path, data: bytes) -> None:
+        """Put a durable file on the disk, in the place of one that may be there."""
+        inode = _Inode()
+        inode.write(data, 0)
+        inode.sync()
+        self._names[str(path)] = self._durable_names[str(path)] = inode
+
     def flip(self, path: Path, bit: int) -> None:
         """Flip one bit, counted from the file's start."""
         byte = self._names[str(path)].read(1, bit // 8)[0]
