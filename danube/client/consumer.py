@@ -87,6 +87,8 @@ class Consumer:
         """Wait until every partition's stream is open. Raises what prevents it."""
         opened = [each.opened for each in self._subscribers.values()]
         waiting: asyncio.Future[Any] = asyncio.gather(*opened)
+        # Cancelled below when the consumer ends first: nobody else looks at its outcome then.
+        waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
         ending: asyncio.Future[Any] = self._task
         try:
             await asyncio.wait([waiting, ending], return_when=asyncio.FIRST_COMPLETED)

@@ -66,9 +66,13 @@ class ProducerTable:
     def check(self, producer_id: int, epoch: int, first_sequence: int, count: int) -> Sent | None:
         """Whether a frame is new (None) or was appended before (where).
 
+        Every epoch is written down before it is handed out, so an epoch that is not known here
+        was forgotten, and with it whether its frames were appended: it is refused even at
+        sequence 0.
+
         Raises:
             ProducerFenced: a newer epoch of the producer exists.
-            SequenceGap: the producer is unknown and does not start at 0, or skips sequences.
+            SequenceGap: the producer or its epoch is unknown, or it skips sequences.
         """
         producer = self._producers.get(producer_id)
         if producer is not None and epoch < producer.epoch:
@@ -76,16 +80,19 @@ class ProducerTable:
                 f"producer {producer_id:016x} epoch {epoch} was replaced by epoch "
                 f"{producer.epoch}; another client uses its name: choose another name"
             )
-        known = producer is not None and producer.epoch == epoch
-        expected = producer.next_sequence if known and producer is not None else 0
-        if first_sequence == expected:
+        if producer is None or epoch > producer.epoch:
+            raise SequenceGap(
+                f"epoch {epoch} of producer {producer_id:016x} is not known (any more); open the "
+                "producer again with a fresh epoch"
+            )
+        if first_sequence == producer.next_sequence:
             return None
-        for sent in producer.frames if known and producer is not None else ():
+        for sent in producer.frames:
             if sent.first_sequence == first_sequence and sent.count == count:
                 return sent
         raise SequenceGap(
-            f"producer {producer_id:016x} sent sequence {first_sequence}, expected {expected}; "
-            "open the producer again with a fresh epoch"
+            f"producer {producer_id:016x} sent sequence {first_sequence}, expected "
+            f"{producer.next_sequence}; open the producer again with a fresh epoch"
         )
 
     def remember(self, producer_id: int, epoch: int, sent: Sent, now_us: int) -> None:

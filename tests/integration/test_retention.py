@@ -1,4 +1,4 @@
-"""Retention through a real broker: whole files go, readers and cursors follow, nothing else does."""
+"""Retention through a real broker: whole files go, readers and cursors follow."""
 
 from __future__ import annotations
 

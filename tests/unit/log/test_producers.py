@@ -44,11 +44,14 @@ def test_the_same_sequence_with_another_count_is_not_a_duplicate() -> None:
         table_with(3).check(PRODUCER, 1, 20, 9)
 
 
-def test_an_unknown_producer_must_begin_at_zero() -> None:
+def test_a_producer_or_epoch_that_was_not_opened_here_is_refused_even_at_its_first_frame() -> None:
     table = ProducerTable()
+    with pytest.raises(SequenceGap, match="not known"):
+        table.check(PRODUCER, 1, 0, 10)
+    table.open(PRODUCER, 1, now_us=0)
     assert table.check(PRODUCER, 1, 0, 10) is None
-    with pytest.raises(SequenceGap):
-        table.check(PRODUCER, 1, 10, 10)
+    with pytest.raises(SequenceGap, match="not known"):
+        table.check(PRODUCER, 2, 0, 10)
 
 
 def test_a_newer_epoch_starts_over_and_fences_the_older_one() -> None:
