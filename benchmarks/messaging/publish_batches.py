@@ -15,7 +15,7 @@ from benchmarks.bench import MIB, NO_ROLLS, Bench
 from benchmarks.measure import in_turns
 from benchmarks.messaging.publishing import Publisher, frames_of, publisher
 from benchmarks.payloads import SIZES, random_records
-from benchmarks.peers.streaming import stream_frames
+from benchmarks.peers.streaming import MODULE, stream_file, write_frames
 from benchmarks.processes import Process, start_peer
 from benchmarks.results import Figure, Row, Setup, compared
 
@@ -27,7 +27,7 @@ def run(bench: Bench) -> Iterator[Row]:
     """Both sizes, as an Arrow record batch and as a list of bytes."""
     with (
         bench.broker(NO_ROLLS) as broker,
-        start_peer("benchmarks.peers.streaming", bench.directory) as peer,
+        start_peer(MODULE, bench.directory) as peer,
         bench.entered(publisher(broker.url)) as topic,
     ):
         for name, size in SIZES.items():
@@ -41,6 +41,8 @@ def _size(
 ) -> Iterator[Row]:
     frames = frames_of(records)
     count = records.num_rows
+    stored = bench.directory / "frames"
+    write_frames(stored, frames)
     forms: dict[str, Any] = {
         "an Arrow record batch": records,
         "a list of bytes": records.column("value").to_pylist(),
@@ -55,7 +57,7 @@ def _size(
         return send
 
     contestants = {form: sender(given) for form, given in forms.items()}
-    contestants["peer"] = lambda: count / bench.wait(stream_frames(peer.url, frames))
+    contestants["peer"] = lambda: count / stream_file(peer.url, stored)
     figures = in_turns(contestants, bench.repeats)
     for form in forms:
         yield compared(

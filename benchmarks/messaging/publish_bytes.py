@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from benchmarks.bench import MIB, NO_ROLLS, Bench
 from benchmarks.measure import in_turns
 from benchmarks.messaging.publishing import frames_of, publisher
 from benchmarks.payloads import random_records
-from benchmarks.peers.streaming import stream_frames
+from benchmarks.peers.disk import make_recycled_file, sync_times
+from benchmarks.peers.streaming import MODULE, stream_file, write_frames
 from benchmarks.processes import start_peer
 from benchmarks.results import Figure, Row, Setup, compared
 
 AT_LEAST = 0.5
+SYNC_MIB = 2
 
 
 def run(bench: Bench) -> Iterator[Row]:
@@ -20,9 +23,12 @@ def run(bench: Bench) -> Iterator[Row]:
     records = random_records(bench.sizes.publish_mib * MIB, 1024)
     frames = frames_of(records)
     total = sum(map(len, frames))
+    stored, disk_file = bench.directory / "frames", bench.directory / "recycled"
+    write_frames(stored, frames)
+    make_recycled_file(disk_file)
     with (
         bench.broker(NO_ROLLS) as broker,
-        start_peer("benchmarks.peers.streaming", bench.directory) as peer,
+        start_peer(MODULE, bench.directory) as peer,
         bench.entered(publisher(broker.url)) as topic,
     ):
 
@@ -34,7 +40,8 @@ def run(bench: Bench) -> Iterator[Row]:
         figures = in_turns(
             {
                 "ours": ours,
-                "peer": lambda: total / bench.wait(stream_frames(peer.url, frames)),
+                "peer": lambda: total / stream_file(peer.url, stored),
+                "disk": lambda: _disk(disk_file, total),
             },
             bench.repeats,
         )
@@ -49,7 +56,15 @@ def run(bench: Bench) -> Iterator[Row]:
             durability="disk: fdatasync before each receipt",
             client="send_batch of one Arrow record batch, asyncio",
             peer="the same frames ready-made through a servicer without logic, none checked or "
-            "stored, no window",
+            "stored, no window; client and server in processes of their own",
         ),
         at_least=AT_LEAST,
+        note=f"the disk alone, fdatasync of {SYNC_MIB} MiB at a time: "
+        f"{Figure.of('B/s', figures['disk'])}",
     )
+
+
+def _disk(path: Path, total: int) -> float:
+    size = SYNC_MIB * MIB
+    count = max(total // size, 1)
+    return count * size / sum(sync_times(path, size, count))
