@@ -16,14 +16,16 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from danube.core.batch import TABLE_SCHEMA
+from danube.core.errors import ForeignCommit
 from danube.lake.table import LostRange, TopicTable
 from danube.objects.local import LocalObjects
 from danube.testing.jars import jars
 from danube.testing.java import ensure_java
 from danube.upkeep.cleaning import clean_log
+from danube.upkeep.verify import verify_table
 from tests.unit.lake.lake_samples import (
     NAME,
     NOW_US,
@@ -104,6 +106,36 @@ def test_deltalake_skips_files_by_our_statistics(table: TopicTable) -> None:
         assert action["max.timestamp"].replace(microsecond=0) == newest
         assert action["max.timestamp"].microsecond == file.max_timestamp_us % 10**6
         assert action["partition.partition"] == file.partition
+
+
+@pytest.mark.parametrize("how", ["append", "compact", "properties"])
+def test_what_another_tool_does_to_a_table_is_noticed_and_can_be_taken_back(
+    tmp_path: Path, how: str
+) -> None:
+    store = LocalObjects(tmp_path)
+    table = open_table(store, clock=HandClock())
+    table.fence({0: 1})
+    for at in range(0, 40, 10):
+        table.roll([part(at, at + 10)])
+    strange = DeltaTable(table.uri)
+    if how == "append":
+        write_deltalake(strange, strange.to_pyarrow_dataset().head(5), mode="append")
+    elif how == "compact":
+        strange.optimize.compact()
+    else:
+        strange.alter.set_table_properties({"delta.checkpointInterval": "3"})
+    version = table.snapshot.version + 1
+    with pytest.raises(ForeignCommit, match=rf"version {version} .*delta-rs.*move (\S+)") as caught:
+        table.roll([part(40, 50)])
+    # As the message says: move that version out of the log, start again, verify.
+    named = str(caught.value).partition("move file://")[2].split(" ")[0]
+    Path(named).unlink()
+    again = open_table(store, seed=1)
+    again.fence({0: 2})
+    again.roll([part(40, 50, epoch=2)])
+    report = verify_table(again.log)
+    assert report.ok, report.problems
+    assert report.partitions[0].rows == 50
 
 
 # -- DuckDB ----------------------------------------------------------------------------------
