@@ -62,7 +62,8 @@ def read_file(
         verify: check the checksum of every page.
 
     Raises:
-        ObjectNotFound: the file is gone (retention, compaction); plan the range again.
+        ObjectNotFound: the file is gone (retention, compaction) or out of reach (another host,
+            other rights); plan the range again, or have it as frames from a broker.
         Corruption: the file cannot be decoded.
         InvalidRequest: an unknown column.
         Unsupported: a URI that is not ``file://``.
@@ -72,12 +73,9 @@ def read_file(
     try:
         with _open(source, file, name, verify) as parquet:
             yield from _read(parquet, name, start, end, wanted)
-    except FileNotFoundError:
+    except (ObjectNotFound, FileNotFoundError, NotADirectoryError, PermissionError) as error:
         _FOOTERS.drop(name)
-        raise _gone(name) from None
-    except ObjectNotFound:
-        _FOOTERS.drop(name)
-        raise _gone(name) from None
+        raise _gone(name, error) from None
     except pa.ArrowException as error:
         raise _damaged(name, error) from error
     except OSError as error:
@@ -258,10 +256,10 @@ class _Footers:
 _FOOTERS = _Footers(FOOTERS)
 
 
-def _gone(name: str) -> ObjectNotFound:
+def _gone(name: str, error: Exception) -> ObjectNotFound:
     return ObjectNotFound(
-        f"the file {name} is gone: retention or compaction removed it, or it is on another host. "
-        "Plan the range again"
+        f"the file {name} is gone, or out of this process's reach ({error}): retention or "
+        "compaction removed it, or it is on another host. Plan the range again"
     )
 
 

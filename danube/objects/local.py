@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from danube.core.errors import DiskFull, StorageFailed
-from danube.core.stores import Buffer, ObjectChanged, ObjectExists, ObjectInfo, ObjectNotFound
+from danube.core.stores import (
+    Buffer,
+    ObjectChanged,
+    ObjectExists,
+    ObjectInfo,
+    ObjectNotFound,
+    ObjectStoreUnavailable,
+)
 from danube.objects.files import LocalFiles
 from danube.objects.keys import check_key
 
@@ -106,6 +113,7 @@ class LocalObjects:
             except FileExistsError:
                 raise ObjectExists(f"object {key} exists already") from None
             except OSError as error:
+                _no_links(target, error)
                 _failed("name", target, error)
             info = _info(key, os.stat(target))
         finally:
@@ -174,16 +182,22 @@ class LocalObjects:
             return self.path(key).read_bytes()
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise _absent(key) from None
+        except OSError as error:
+            raise _unreadable(key, error) from error
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         try:
             descriptor = os.open(self.path(key), os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
             raise _absent(key) from None
+        except OSError as error:
+            raise _unreadable(key, error) from error
         try:
             return _read(descriptor, start, length)
         except IsADirectoryError:
             raise _absent(key) from None
+        except OSError as error:
+            raise _unreadable(key, error) from error
         finally:
             os.close(descriptor)
 
@@ -252,6 +266,20 @@ def _alive(pid: str) -> bool:
     except OSError:
         return True
     return True
+
+
+def _no_links(path: Path, error: OSError) -> None:
+    if error.errno in (errno.EPERM, errno.EOPNOTSUPP):
+        raise StorageFailed(
+            f"cannot create {path}: {error.strerror}; the file system there has no hard links, "
+            "which atomic creation needs. Put the data directory on another one"
+        ) from error
+
+
+def _unreadable(key: str, error: OSError) -> ObjectStoreUnavailable:
+    return ObjectStoreUnavailable(
+        f"cannot read object {key}: {error.strerror or error}; check the disk and its permissions"
+    )
 
 
 def _failed(what: str, path: Path, error: OSError) -> NoReturn:

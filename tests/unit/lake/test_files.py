@@ -134,6 +134,13 @@ def test_a_file_that_is_gone_is_named(tmp_path: Path, kind: str) -> None:
         read(store, file, 0, 10)
 
 
+def test_a_file_on_another_host_is_out_of_reach_and_not_damaged(tmp_path: Path) -> None:
+    (tmp_path / "lake").write_text("a file where the broker has a directory")
+    _, file = rolled(MemoryObjects())
+    with pytest.raises(ObjectNotFound, match="another host"):
+        read((tmp_path / "lake" / file.key).as_uri(), None, 0, 10)
+
+
 @pytest.mark.parametrize("kept", [0, 3, 5000])
 def test_a_torn_file_is_named(store: LocalObjects, kept: int) -> None:
     _, file = rolled(store)

@@ -134,6 +134,15 @@ def test_a_full_disk_says_so_and_leaves_nothing(tmp_path: Path) -> None:
     assert list((tmp_path / ".danube" / "tmp").iterdir()) == []
 
 
+def test_a_file_system_without_hard_links_is_named_as_the_cause(tmp_path: Path) -> None:
+    class NoLinks(LocalFiles):
+        def link(self, source: Path, target: Path) -> None:
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    with pytest.raises(StorageFailed, match="no hard links"):
+        LocalObjects(tmp_path, NoLinks()).create("k", b"1")
+
+
 def test_temporary_files_of_ended_processes_go_at_the_next_start(tmp_path: Path) -> None:
     LocalObjects(tmp_path)
     left = tmp_path / ".danube" / "tmp"
