@@ -12,7 +12,7 @@ from danube.testing.demo.flights import Step, closing_value
 if TYPE_CHECKING:
     import pyarrow as pa
 
-WAIT_S: Final = 0.05
+STOP_TIMEOUT_S: Final = 5.0
 
 
 class Publisher:
@@ -69,11 +69,12 @@ class Publisher:
         self.check()
 
     def stop(self) -> None:
-        """Give up where it is."""
+        """Give up where it is, whether a broker answers or not."""
         self._stopping.set()
         self._close_windows.set()
         if self._thread.ident is not None:
-            self._thread.join()
+            # A thread that still waits for a broker is a daemon and ends with the process.
+            self._thread.join(STOP_TIMEOUT_S)
 
     def check(self) -> None:
         """Raise what ended it too early, if something did."""
