@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from danube.core.errors import Corruption
 from danube.core.stores import ObjectNotFound, ObjectStore
 from danube.lake.layout import checkpoint_key, last_checkpoint_key
+from danube.objects.syncing import sync
 
 
 class TornCheckpoint(Exception):
@@ -131,8 +132,5 @@ def write_checkpoint(
             f"Delta checkpoint {version} of {store.uri}/{table} came out without "
             f"{missing[:3] or 'its hint'} and was removed; nothing is lost. Report this"
         )
-    # A store of its own kind of durability (a bucket) has nothing to sync.
-    sync = getattr(store, "sync", None)
-    if sync is not None:
-        sync(keys)
+    sync(store, keys)
     return version

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from danube.core.stores import Buffer, ObjectInfo, ObjectStore, ObjectStoreUnavailable
+from danube.objects.syncing import sync
 
 T = TypeVar("T")
 
@@ -83,6 +84,10 @@ class FaultyObjects:
 
     def delete(self, keys: Sequence[str]) -> None:
         self._call("delete", keys[0] if keys else "", lambda: self._inner.delete(keys))
+
+    def sync(self, keys: Sequence[str]) -> None:
+        """See :func:`danube.objects.syncing.sync`."""
+        self._call("sync", keys[0] if keys else "", lambda: sync(self._inner, keys))
 
     def _call(self, operation: str, key: str, run: Callable[[], T]) -> T:
         fault = self._plan(operation, key)

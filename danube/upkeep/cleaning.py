@@ -23,6 +23,7 @@ from danube.lake.layout import (
 )
 from danube.lake.replay import Loaded
 from danube.lake.table import TopicTable
+from danube.objects.syncing import sync
 
 HOUR_US = 3600 * 1_000_000
 CHECKPOINT_KEPT_US = HOUR_US
@@ -131,11 +132,9 @@ def _sync(store: ObjectStore, table: str, versions: Iterable[int]) -> None:
 
     It was synced when it was written, unless the process ended just then.
     """
-    sync = getattr(store, "sync", None)
-    if sync is not None:
-        keys = [checkpoint_key(table, version) for version in versions]
-        hint = last_checkpoint_key(table)
-        sync([*keys, *(info.key for info in store.list(hint) if info.key == hint)])
+    keys = [checkpoint_key(table, version) for version in versions]
+    hint = last_checkpoint_key(table)
+    sync(store, [*keys, *(info.key for info in store.list(hint) if info.key == hint)])
 
 
 # -- data files ------------------------------------------------------------------------------
