@@ -15,7 +15,7 @@ class Extent:
     """One stored frame: its offsets, its place in the journal, its bytes while cached.
 
     ``position`` is None once the frame was rolled and the journal may forget it; ``frame`` is
-    None once the tail cache has evicted it. An extent with neither is gone from the index.
+    None once the tail cache has evicted it. An extent with neither is gone, for the table to serve.
     """
 
     base: int
@@ -29,6 +29,11 @@ class Extent:
     def end(self) -> int:
         """Offset after the last message."""
         return self.base + self.count
+
+    @property
+    def is_gone(self) -> bool:
+        """Neither in the journal nor in memory."""
+        return self.position is None and self.frame is None
 
 
 class ExtentIndex:
@@ -50,9 +55,13 @@ class ExtentIndex:
         self._extents.append(extent)
 
     def find(self, offset: int) -> Extent | None:
-        """The extent that holds ``offset``, or None."""
+        """The extent that holds ``offset`` in journal or memory, or None.
+
+        One that was rolled and is not cached is gone, even while an older one is still cached
+        (what a sink staged is never in the cache): the table has it.
+        """
         at = bisect_right(self._bases, offset) - 1
-        if at < 0 or offset >= self._extents[at].end:
+        if at < 0 or offset >= self._extents[at].end or self._extents[at].is_gone:
             return None
         return self._extents[at]
 
@@ -72,7 +81,7 @@ class ExtentIndex:
         """Forget leading extents that are neither in the journal nor in memory."""
         keep = 0
         for extent in self._extents:
-            if extent.position is not None or extent.frame is not None:
+            if not extent.is_gone:
                 break
             keep += 1
         if keep:
