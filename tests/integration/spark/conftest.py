@@ -34,6 +34,9 @@ def build_session(work: Path) -> SparkSession:
     for name, value in {
         "spark.ui.enabled": "false",
         "spark.driver.memory": "1g",
+        # Small data and many short queries: optimising their code costs more than it saves.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.codegen.wholeStage": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(work / "local"),

@@ -34,6 +34,7 @@ def run_driver(work: Path, *arguments: str) -> int:
     return done.returncode
 
 
+@pytest.mark.timeout(900)  # each driver is a JVM of its own
 def test_a_driver_killed_at_one_step_after_another_loses_and_repeats_nothing(
     spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path, long_run: bool
 ) -> None:
