@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -27,6 +28,8 @@ def spark_session(work_dir: Path) -> SparkSession:
     """A local session of two threads that writes what it has to say into ``spark.log``."""
     from pyspark.sql import SparkSession
 
+    # A call that Ctrl-C cuts off, or the JVM's end, would be logged with tracebacks.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     builder = (
         SparkSession.builder.master("local[2]")
         .appName("danube-demo")
