@@ -50,7 +50,7 @@ class DispatchSettings(Settings):
     """Gaps that acknowledgements may leave in one cursor before new deliveries wait."""
     read_ahead_bytes: int = Field(default=2 * 1024 * 1024, ge=64 * 1024)
     """What is read for one subscription and partition at a time."""
-    query_ttl_s: float = Field(default=60.0, gt=0)
+    query_ttl_s: float = Field(default=15.0, gt=0)
     """A Spark run that was silent for so long may be replaced by another one."""
 
 
