@@ -66,8 +66,10 @@ class Screen:
 
     def event(self, text: str, style: str = "") -> None:
         """Something that happened once."""
-        stamp = f"[dim]{self.seconds:6.1f} s[/dim]"
-        self.console.print(f"{stamp}  [{style}]{text}[/{style}]" if style else f"{stamp}  {text}")
+        from rich.text import Text
+
+        line = Text.assemble((f"{self.seconds:6.1f} s  ", "dim"), (text, style))
+        self.console.print(line)
 
     def show(self, name: str, value: int, note: str = "") -> None:
         """A bar's present value."""

@@ -25,7 +25,7 @@ def print_summary(outcome: Outcome, console: Console, work_dir: Path) -> None:
     console.print(table)
     for name, passed, note in outcome.checks:
         mark = "[green]✓[/green]" if passed else "[bold red]✗[/bold red]"
-        console.print(f"{mark} {name}")
+        console.print(mark, Text(name))
         if note:
             console.print(f"  {note}", style="red", markup=False)
     verdict = "nothing was lost" if outcome.passed else "SOMETHING IS WRONG"

@@ -17,6 +17,7 @@ from danube.testing.demo.flights import Step
 from danube.testing.demo.publisher import step_records
 from danube.testing.demo.query import Totals
 from danube.testing.demo.run import Demo, Outcome
+from danube.testing.demo.screen import Screen
 
 
 def late_line(partition: int, offset: int, flight: int) -> str:
@@ -120,3 +121,16 @@ def test_a_kept_broker_of_an_earlier_run_is_not_pulled_from_under_its_user(tmp_p
     with pytest.raises(SystemExit, match="stop it first: kill"):
         Demo(tmp_path, keep=False).run()
     assert (tmp_path / "broker.pid").exists()
+
+
+def test_without_a_terminal_events_and_values_are_plain_lines(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Screen({"flights published": 1000}) as screen:
+        screen.event("stopped at [3, 4)", "bold red")
+        screen.show("flights published", 400, "until June")
+        screen.tick()
+        screen.tick()
+    printed = capsys.readouterr().out
+    assert "stopped at [3, 4)" in printed
+    assert printed.count("flights published 400/1,000") == 1, "a line every few seconds"
