@@ -273,13 +273,15 @@ class LogEngine:
         self._locks.pop(partition, None)
         if state is None:
             return
-        raw = partition.topic_id.raw
-        entry = state_entry(raw, partition.partition, 0, encode("gone"))
-        await self.context.writer.submit_future([entry])
+        # Taken out before the first wait: streams that still run must not free it a second time.
         freed = [e.position for e in state.extents if e.position is not None]
         for extent in state.extents:
             extent.position = None
-        for staged in state.staging.sets.values():
+        sets = state.staging.take_all()
+        raw = partition.topic_id.raw
+        entry = state_entry(raw, partition.partition, 0, encode("gone"))
+        await self.context.writer.submit_future([entry])
+        for staged in sets:
             freed += [body.position for body in staged.bodies]
             self.context.staged.give_back(staged.bytes)
         self.context.journal.forget(freed)

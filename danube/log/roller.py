@@ -79,9 +79,16 @@ class Roller:
         except ForeignCommit as error:
             LOG.error("foreign commit", topic=str(topic.record.name), error=str(error))
             topic.refuse(error, fenced=True)
-        except (DanubeError, OSError) as error:
+        except Exception as error:
+            # Whatever it is, the other topics roll on, and this one is tried again.
             ROLLS.labels("failed").inc()
-            LOG.warning("roll failed", topic=str(topic.record.name), error=str(error))
+            expected = isinstance(error, (DanubeError, OSError))
+            LOG.warning(
+                "roll failed",
+                topic=str(topic.record.name),
+                error=str(error),
+                exc_info=not expected,
+            )
             self.touch(topic)
 
     async def roll(self, topic: TopicLog) -> int:

@@ -77,8 +77,11 @@ class PartitionSinks:
                     future.set_exception(outcome)
                     future.exception()
                 return
-            staged.bodies.append(StagedBody(outcome[0], frame.header.count, frame.total_bytes))
-            if self._staging.sets.get(staged.set_id) is not staged:
+            if self._staging.sets.get(staged.set_id) is staged:
+                body = StagedBody(outcome[0], frame.header.count, frame.total_bytes)
+                staged.bodies.append(body)
+            else:
+                # Dropped meanwhile: whoever did that frees what was in the set then.
                 self._free(outcome, frame.total_bytes)
             if not future.cancelled():
                 future.set_result(None)
@@ -95,8 +98,10 @@ class PartitionSinks:
         if self._staging.sets.get(staged.set_id) is not staged:
             raise StagedSetMissing(f"staged set {staged.set_id} was dropped; stage it again")
         body = encode("staged", set=staged.set_id, label=staged.label, at=staged.staged_us)
-        await self._log.write_state(body)
+        # Before the frame is durable: a journal checkpoint that begins behind it must know. Who
+        # pins the set does so behind it as well, and nobody does before we have answered.
         staged.complete = True
+        await self._log.write_state(body)
 
     async def drop(self, set_ids: Sequence[str]) -> None:
         """Drop sets that no pin holds; pinned and unknown ones are left alone."""

@@ -114,6 +114,13 @@ class Staging:
             return []
         return [self.sets.pop(set_id) for set_id in pin.sets if set_id in self.sets]
 
+    def take_all(self) -> list[StagedSet]:
+        """Take every set out and forget every pin: the topic is gone."""
+        taken = list(self.sets.values())
+        self.sets.clear()
+        self.pins.clear()
+        return taken
+
     def drop(self, set_id: str) -> StagedSet | None:
         """Forget one set."""
         return self.sets.pop(set_id, None)

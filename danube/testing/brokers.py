@@ -29,7 +29,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from danube.core.errors import FailedPrecondition, Unavailable
 
@@ -64,6 +64,28 @@ def is_running(pid: int) -> bool:
     return True
 
 
+class Running(Protocol):
+    """What is asked of a broker's process; ``subprocess.Popen`` is one."""
+
+    returncode: int | Any
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+
+    def poll(self) -> int | None:
+        """The exit code, or None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; returns the exit code."""
+
+    def send_signal(self, sig: int) -> None:
+        """Send a signal."""
+
+    def kill(self) -> None:
+        """SIGKILL."""
+
+
 class BrokerProcess:
     """``danube broker`` on one data directory and one port, through kills and restarts.
 
@@ -87,7 +109,7 @@ class BrokerProcess:
         self.url = f"127.0.0.1:{port}"
         self.log_path = log_path or data_dir.parent / f"{data_dir.name}.log"
         self.settings = dict(settings or {})
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Running | None = None
 
     @property
     def pid(self) -> int:
@@ -114,12 +136,13 @@ class BrokerProcess:
         """
         began = time.monotonic()
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
-        offset = self.log_path.stat().st_size if self.log_path.exists() else 0
+        self.log_path.touch()
+        offset = self.log_path.stat().st_size
         self._process = self._spawn()
         self._wait_until_ready(offset, began)
         return time.monotonic() - began
 
-    def _spawn(self) -> subprocess.Popen[bytes]:
+    def _spawn(self) -> Running:
         with self.log_path.open("ab") as log:
             # A session of its own: Ctrl-C in the terminal is for us, who stop it in order.
             return subprocess.Popen(
@@ -191,7 +214,7 @@ class BrokerProcess:
             raise RuntimeError(f"process {self.pid} has no memory any more; it has ended")
         return int(found[1]) * 1024
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running(self) -> Running:
         if self._process is None:
             raise RuntimeError("the broker is not running")
         return self._process
