@@ -123,7 +123,8 @@ class _ChainFinder:
             self._find_checkpoint(chain, newest)
             chain.links = self._links(newest, chain.checkpoint)
             for kept in chain.checkpoint.kept if chain.checkpoint else ():
-                link = Link(self._header(kept.use_id, 0), self._path(kept.use_id))
+                header = self._header(kept.use_id, kept.end_number - 1, kept.end, kept.end_number)
+                link = Link(header, self._path(kept.use_id))
                 chain.kept.append((link, kept.end, kept.end_number))
         used = {link.use_id for link in chain.links} | {k.use_id for k, _, _ in chain.kept}
         chain.others = [self._path(use_id) for use_id in self._ids if use_id not in used]
@@ -140,11 +141,14 @@ class _ChainFinder:
             self._readers[use_id] = reader
         return reader
 
-    def _header(self, use_id: int, number: int) -> SegmentHeader:
+    def _header(
+        self, use_id: int, number: int, end_at: int = 0, end_number: int = 0
+    ) -> SegmentHeader:
         """A header block that has to be there."""
         header = self._reader(use_id).header() if use_id in self._ids else None
         if header is None:
-            raise self._damaged(Damage.SEGMENT, use_id, 0, number)
+            place = BadPlace(Damage.SEGMENT, use_id, 0, number, 0, end_at, end_number)
+            raise JournalDamaged(place, self._path(use_id))
         return header
 
     def _damaged(self, damage: Damage, use_id: int, at: int, number: int) -> JournalDamaged:
@@ -233,7 +237,8 @@ class _ChainFinder:
     def _read_end(self, position: Position) -> Checkpoint:
         use_id, at, length = position
         self._header(use_id, 0)
-        data = self._reader(use_id).view(at, padded(length))
+        # A repair may have written it again, longer than it was.
+        data = self._reader(use_id).view(at, max(padded(length), BLOCK_BYTES))
         envelope = envelope_at(data, 0, use_id, None)
         if envelope is None or not body_is_whole(data, 0, envelope):
             raise self._damaged(Damage.RECORD, use_id, at, 0)
@@ -248,9 +253,13 @@ class _ChainFinder:
             cut = self._cut_by(header) if header.is_recovery else None
             if header.is_recovery and cut is None:
                 raise self._damaged(Damage.FLUSH, header.use_id, FIRST_FLUSH_AT, header.first_flush)
-            before = self._header(header.previous, header.first_flush - 1)
+            first_flush = header.first_flush
+            before = self._header(header.previous, first_flush - 1, 0, first_flush)
             links.append(Link(before, self._path(before.use_id), cut))
         if first and links[-1].use_id != first:
             raise self._damaged(Damage.SEGMENT, first, 0, 0)
+        if not first and links[-1].header.first_flush != 1:
+            # Without a journal checkpoint everything since the first flush has to be there.
+            raise self._damaged(Damage.SEGMENT, links[-1].header.previous, 0, 0)
         links.reverse()
         return links

@@ -195,6 +195,11 @@ class FlushHeader(NamedTuple):
         return self.number + (self.entries if self.flags & FLUSH_FILLER else 1)
 
 
+def entries_end(header: FlushHeader) -> int:
+    """Where a flush's entries end, counted from its start."""
+    return header.bytes - END_MARK_BYTES
+
+
 def block_padded(count: int) -> int:
     """``count`` rounded up to a multiple of the block size."""
     return (count + BLOCK_BYTES - 1) & ~(BLOCK_BYTES - 1)

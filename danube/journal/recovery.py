@@ -153,11 +153,11 @@ class Recovery:
             while number < end_number and (end < 0 or at < end):
                 flush = reader.flush_header(at)
                 if flush is None or flush.number != number:
-                    raise self._damaged(Damage.FLUSH, link, at, number)
+                    raise _short(link, at, number, end, end_number)
                 yield from self._replay_flush(reader, link, flush, segment)
                 at, number = flush.next_at, flush.next_number
             if number != end_number or (end >= 0 and at != end):
-                raise self._damaged(Damage.FLUSH, link, at, number)
+                raise _short(link, at, number, end, end_number)
             segment.end, segment.end_number = at, number
         finally:
             reader.close()
@@ -185,7 +185,7 @@ class Recovery:
                 at, number = flush.next_at, flush.next_number
             proved = self._chain.proved
             if number < proved or reader.find_flush(at, above=number - 1) is not None:
-                raise self._damaged(Damage.FLUSH, link, at, number)
+                raise _short(link, at, number, 0, proved)
             if pending is not None:
                 if pending.number < proved:
                     # Known to have been synced: not a tail, and not cut if it is damaged.
@@ -379,6 +379,12 @@ class Recovery:
     ) -> JournalDamaged:
         place = BadPlace(damage, link.use_id, at, number, flush_at or at)
         return JournalDamaged(place, link.path)
+
+
+def _short(link: Link, at: int, number: int, end_at: int, end_number: int) -> JournalDamaged:
+    """A segment ends, or is interrupted, before the flush that has to be there."""
+    place = BadPlace(Damage.FLUSH, link.use_id, at, number, at, max(end_at, 0), max(end_number, 0))
+    return JournalDamaged(place, link.path)
 
 
 def _body(data: memoryview, item: Located) -> memoryview:

@@ -15,6 +15,7 @@ from danube.journal.files import File, FileSystem
 from danube.journal.layout import (
     BLOCK_BYTES,
     END_MARK_BYTES,
+    FIRST_FLUSH_AT,
     FLUSH_HEADER_BYTES,
     FLUSH_MAGIC,
     MIN_FLUSH_BYTES,
@@ -47,6 +48,8 @@ class BadPlace:
         at: byte of the segment.
         number: number of the flush that should be there.
         flush_at: where that flush starts (for entries in it).
+        end_at: byte up to which flushes have to be there, if known, else 0.
+        end_number: number of the flush after the last one that has to be there, or 0.
     """
 
     damage: Damage
@@ -54,6 +57,8 @@ class BadPlace:
     at: int
     number: int
     flush_at: int = 0
+    end_at: int = 0
+    end_number: int = 0
 
 
 class JournalDamaged(Corruption):
@@ -166,14 +171,23 @@ class SegmentReader:
 
     def _find_in(self, window: memoryview, at: int, above: int) -> FlushHeader | None:
         base = at - self._start
-        here = self._buffer.find(FLUSH_MAGIC, base, base + len(window))
-        while here >= 0:
-            if (here - base) % BLOCK_BYTES == 0:
-                found = parse_flush_header(window, here - base, at + here - base, self.use_id)
+        # Only where flushes can start: looking at every byte was half the time of a recovery.
+        for here in range(0, len(window), BLOCK_BYTES):
+            if self._buffer.startswith(FLUSH_MAGIC, base + here):
+                found = parse_flush_header(window, here, at + here, self.use_id)
                 if found is not None and found.number > above:
                     return found
-            here = self._buffer.find(FLUSH_MAGIC, here + 1, base + len(window))
         return None
+
+
+def flush_around(reader: SegmentReader, at: int) -> FlushHeader | None:
+    """The flush that holds byte ``at`` of a segment."""
+    here = FIRST_FLUSH_AT
+    while (flush := reader.flush_header(here)) is not None:
+        if flush.at <= at < flush.next_at:
+            return flush
+        here = flush.next_at
+    return None
 
 
 def entries_of(data: memoryview, header: FlushHeader) -> Iterator[Located]:

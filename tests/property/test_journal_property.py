@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from danube.core.errors import Corruption, UnsupportedFormat
@@ -15,7 +14,6 @@ from tests.unit.journal.journals import Bench, messages, staged, state, texts
 
 
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(10, 200))
-@hypothesis_settings(max_examples=60)
 def test_acknowledged_entries_survive_and_no_other_comes_back_half(seed: int, steps: int) -> None:
     JournalRun(seed).run(steps)
 
@@ -28,7 +26,6 @@ def test_acknowledged_entries_survive_and_no_other_comes_back_half(seed: int, st
     ),
     where=st.floats(0, 1, exclude_max=True),
 )
-@hypothesis_settings(max_examples=150)
 def test_a_flipped_bit_in_an_acknowledged_flush_is_never_a_silent_cut(
     flushes: list[list[str]], where: float
 ) -> None:
