@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from danube.core import telemetry
 from danube.core.errors import DanubeError, OffsetOutOfRange, Unavailable
 from danube.core.offsets import OffsetRange
-from danube.dispatch.decisions import Chunk, CursorMoved, Decision, Deliver, Fetch
+from danube.dispatch.decisions import Chunk, CursorMoved, Decision, Deliver, Disconnect, Fetch
 from danube.dispatch.subscription import Subscription
 from danube.log.reading import ReadResult, StoredFrame
 from danube.log.topic import Owned, TopicLog
@@ -59,7 +59,6 @@ class Delivery:
         self._topic = topic
         self._log = owned.log
         self._number = number
-        self._frames: dict[int, StoredFrame] = {}
         self._fetching: set[asyncio.Task[None]] = set()
         self._stop_listening: Callable[[], None] = self._log.on_durable(self._appended)
 
@@ -158,13 +157,19 @@ class Delivery:
                 task.add_done_callback(self._fetching.discard)
             elif isinstance(decision, CursorMoved):
                 moved = True
-        if not self.machine.has_buffered:
-            self._frames.clear()
+            elif isinstance(decision, Disconnect):
+                self._end(decision)
         return moved
+
+    def _end(self, decision: Disconnect) -> None:
+        port = self.ports.get(decision.consumer_id)
+        if port is not None:
+            self.disconnect(port, Unavailable(f"{decision.reason}: subscribe again"))
 
     def _deliver(self, decision: Deliver) -> None:
         port = self.ports.get(decision.consumer_id)
-        item = self._frames[decision.chunk.start]
+        item = decision.chunk.frame
+        assert isinstance(item, StoredFrame)
         count = sum(len(span) for span in decision.spans)
         DELIVERED.inc(count)
         if decision.redelivery_count:
@@ -204,9 +209,9 @@ class Delivery:
         if result.next_offset == fetch.start:
             # The tail moved to the table between two looks: the next one finds it there.
             await asyncio.sleep(0)
-        self._frames.update((item.span.start, item) for item in result.frames)
         chunks = [
-            Chunk(item.span.start, item.span.end, item.frame.total_bytes) for item in result.frames
+            Chunk(item.span.start, item.span.end, item.frame.total_bytes, item)
+            for item in result.frames
         ]
         self._carry_out(
             self.machine.fetched(fetch.fetch_id, chunks, result.next_offset, result.lost)

@@ -105,6 +105,11 @@ class RangeSet:
                 break
             yield OffsetRange(max(start, self._starts[at]), min(end, self._ends[at]))
 
+    @property
+    def end(self) -> int:
+        """End of the last range; 0 for an empty set."""
+        return self._ends[-1] if self._ends else 0
+
     def total(self) -> int:
         """How many offsets are in the set."""
         return sum(self._ends) - sum(self._starts)
