@@ -119,23 +119,29 @@ class Connection:
         Only for requests that may safely arrive twice. Raises DanubeError.
         """
 
-        async def attempt() -> Any:
-            with danube_errors(doing):
-                return await method(request, timeout=self.settings.request_timeout_s)
+        return await self.retrying(lambda: self._attempt(method, request, doing))
 
-        return await self.retrying(attempt)
+    async def _attempt(self, method: Any, request: Any, doing: str) -> Any:
+        with danube_errors(doing):
+            return await method(request, timeout=self.settings.request_timeout_s)
 
     async def retrying(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Retry as :func:`danube.client.retry.retrying` does, with this client's settings."""
         return await retrying(self.settings, attempt, asyncio.sleep)
 
-    async def lookup(self, topic: str, *, create: bool = False, partitions: int = 0) -> TopicView:
-        """Ask where a topic lives. Raises InvalidName, TopicNotFound, Unavailable."""
+    async def lookup(
+        self, topic: str, *, create: bool = False, partitions: int = 0, once: bool = False
+    ) -> TopicView:
+        """Ask where a topic lives; ``once``: the caller itself repeats what fails.
+
+        Raises:
+            InvalidName, TopicNotFound, Unavailable.
+        """
         TopicName.parse(topic)
         request = pb.LookupRequest(topic=topic, create=create, partitions=partitions)
+        call = self._attempt if once else self.call
         found = cast(
-            pb.LookupResponse,
-            await self.call(self.data().Lookup, request, f"looking up {topic}"),
+            pb.LookupResponse, await call(self.data().Lookup, request, f"looking up {topic}")
         )
         return TopicView(
             found.topic or topic,
@@ -187,7 +193,7 @@ class Router:
 
     async def _look_up(self) -> TopicView:
         # One attempt: the caller pauses between attempts itself.
-        found = await self._connection.lookup(self.topic.name)
+        found = await self._connection.lookup(self.topic.name, once=True)
         if found.topic_id != self.topic.topic_id:
             raise TopicReplaced(
                 f"{self.topic.name} was deleted and created again (id {self.topic.topic_id} is now "
