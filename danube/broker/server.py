@@ -34,6 +34,7 @@ from danube.journal.journal import Journal
 from danube.log.engine import EngineSettings, LogEngine
 from danube.metadata.sqlite import SqliteMetadata
 from danube.objects.local import LocalObjects
+from danube.objects.metered import MeteredObjects
 from danube.wire._generated import DanubeBatch_pb2 as pb
 from danube.wire._generated import DanubeBatch_pb2_grpc as rpc
 from danube.wire.channels import Address, parse_address, server_options
@@ -54,7 +55,7 @@ class Broker:
         self.on_failure: Callable[[BaseException], None] = _log_failure
         self.files: FileSystem = OsFiles()
         """What the journal writes through: tests put faults in here, before ``start``."""
-        self.store_at: Callable[[Path], ObjectStore] = LocalObjects
+        self.store_at: Callable[[Path], ObjectStore] = _local_objects
         """Makes the object store of a directory; another place for faults."""
         self.url = ""
         self._server: grpc.aio.Server | None = None
@@ -217,6 +218,10 @@ class Broker:
         if hasattr(self, "_metadata"):
             with suppress(OSError):
                 await self._metadata.close()
+
+
+def _local_objects(root: Path) -> ObjectStore:
+    return MeteredObjects(LocalObjects(root))
 
 
 def _data_dir(settings: BrokerSettings) -> Path:
