@@ -196,7 +196,8 @@ def test_damage_in_the_last_flush_of_a_full_segment_is_not_cut() -> None:
         bench.crash()
 
 
-def test_damage_in_front_of_a_segment_that_was_only_opened_is_not_cut() -> None:
+@pytest.mark.parametrize("byte", [100, -20])
+def test_damage_in_front_of_a_segment_that_was_only_opened_is_not_cut(byte: int) -> None:
     bench = Bench()
     bench.open()
     while bench.journal._segments.current.room > 20_000:  # type: ignore[union-attr]
@@ -209,7 +210,7 @@ def test_damage_in_front_of_a_segment_that_was_only_opened_is_not_cut() -> None:
     bench.disk.crash(keep=0.0)
     assert bench.segments() == [1, 2]
     last = max(p.offset for p in positions_in(bench, 1))
-    bench.flip(1, last + 100)
+    bench.flip(1, last + byte)
     with pytest.raises(Corruption):
         bench.open()
 
