@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import duckdb_extension_delta
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -141,13 +142,34 @@ def test_what_another_tool_does_to_a_table_is_noticed_and_can_be_taken_back(
 # -- DuckDB ----------------------------------------------------------------------------------
 
 
-def test_duckdb_reads_the_tables_files(table: TopicTable) -> None:
-    files = DeltaTable(table.uri).file_uris()
-    with duckdb.connect() as connection:
+@pytest.fixture
+def duck() -> Iterator[duckdb.DuckDBPyConnection]:
+    """DuckDB with its Delta extension from pip; it fetches nothing by itself."""
+    found = Path(duckdb_extension_delta.__file__).parent.rglob("delta.duckdb_extension")
+    with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
+        connection.load_extension(str(next(found)))
         connection.execute("SET TimeZone = 'UTC'")
-        query = "SELECT * FROM read_parquet($files, hive_partitioning = true)"
-        found = connection.sql(query, params={"files": files}).to_arrow_table()
-        check(found.select(TABLE_SCHEMA.names))
+        yield connection
+
+
+def test_duckdb_reads_the_table_with_its_own_delta_reader(
+    table: TopicTable, duck: duckdb.DuckDBPyConnection
+) -> None:
+    found = duck.sql("SELECT * FROM delta_scan($uri)", params={"uri": table.uri}).to_arrow_table()
+    assert found.schema.names == TABLE_SCHEMA.names
+    check(found)
+
+
+def test_duckdb_skips_files_by_partition_and_by_our_statistics(
+    table: TopicTable, duck: duckdb.DuckDBPyConnection
+) -> None:
+    query = (
+        'SELECT count(*), min("offset"), max("offset") '
+        f"FROM delta_scan('{table.uri}') WHERE partition = 0 AND \"offset\" BETWEEN 200 AND 249"
+    )
+    assert duck.sql(query).fetchall() == [(50, 200, 249)]
+    ((_, profile),) = duck.sql(f"EXPLAIN ANALYZE {query}").fetchall()
+    assert f"Scanning Files: 1/{len(list(table.snapshot.all_files()))}" in profile
 
 
 def test_duckdb_queries_the_table_as_deltalake_resolves_it(table: TopicTable) -> None:
