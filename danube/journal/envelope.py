@@ -234,6 +234,10 @@ def filler_envelope(segment: int, flush: int, body: Buffer) -> bytes:
     return _SEAL.pack(MAGIC, crc32c(sealed)) + sealed
 
 
+unpack_envelope = _WHOLE.unpack_from
+"""The fields of an ``Envelope`` as a plain tuple, for where a million are read per second."""
+
+
 def peek_envelope(data: Buffer, at: int) -> Envelope:
     """The envelope's fields at ``at``, unchecked. There must be enough bytes for one."""
     return Envelope._make(_WHOLE.unpack_from(data, at))
