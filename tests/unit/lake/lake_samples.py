@@ -1,9 +1,9 @@
-"""Topics, batches and clocks for tests of tables."""
+"""Topics, batches, clocks and owners for tests of tables; stores that fail as planned."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,16 @@ from danube.lake.replay import TableLog
 from danube.lake.settings import LakeSettings
 from danube.lake.snapshot import Snapshot
 from danube.lake.table import LostRange, RollPart, StoredBatch, TopicTable
+from danube.objects.faulty import Fault, FaultyObjects
+from danube.objects.memory import MemoryObjects
 
 TOPIC = TopicId(bytes(range(16)))
 NAME = "/demo/flights"
 NOW_US = 1_700_000_000_123_456
 HOUR_S = 3600
+
+Plan = Callable[[str, str], Fault | None]
+"""What goes wrong with one operation on one key, if anything."""
 
 
 @dataclass(slots=True)
@@ -129,3 +134,41 @@ def offsets_in(store: ObjectStore, snapshot: Snapshot, partition: int = 0) -> li
 def newest(store: ObjectStore, topic_id: TopicId = TOPIC) -> Snapshot:
     """The table as a stranger reads it from the log."""
     return TableLog(store, topic_id, NAME, HandClock()).load().snapshot
+
+
+def owner(store: ObjectStore, epoch: int, seed: int, clock: HandClock | None = None) -> TopicTable:
+    """The sample topic's table, fenced by an owner of that epoch."""
+    table = open_table(store, seed=seed, clock=clock)
+    table.fence({0: epoch})
+    return table
+
+
+def faulty(inner: MemoryObjects) -> tuple[FaultyObjects, list[Plan]]:
+    """A store that consults the last plan in a list, for Delta commits alone."""
+    plans: list[Plan] = [lambda operation, key: None]
+
+    def plan(operation: str, key: str) -> Fault | None:
+        return plans[-1](operation, key) if "/_delta_log/" in key else None
+
+    return FaultyObjects(inner, plan), plans
+
+
+def once(operation: str, fault: Fault, times: int = 1) -> Plan:
+    """A plan that spoils the first ``times`` such operations on Delta commits."""
+    left = [times]
+
+    def plan(called: str, key: str) -> Fault | None:
+        if called == operation and key.endswith(".json") and left[0]:
+            left[0] -= 1
+            return fault
+        return None
+
+    return plan
+
+
+def filled(store: MemoryObjects) -> TopicTable:
+    """A table of four files with ten messages each."""
+    table = owner(store, 1, 0)
+    for at in range(0, 40, 10):
+        table.roll([part(at, at + 10)])
+    return table
