@@ -25,7 +25,6 @@ from danube.core.stores import Buffer
 from danube.journal.files import File
 
 SECTOR_BYTES: Final = 512
-_ZERO: Final = bytes(SECTOR_BYTES)
 
 
 class SimulatedCrash(BaseException):
@@ -34,48 +33,53 @@ class SimulatedCrash(BaseException):
 
 @dataclass(slots=True)
 class _Inode:
-    """One file: durable and unsynced contents by sector number."""
+    """One file: what processes see, what is durable, and every unsynced version by sector."""
 
-    durable: dict[int, bytes] = field(default_factory=dict)
-    durable_size: int = 0
+    seen: bytearray = field(default_factory=bytearray)
+    durable: bytearray = field(default_factory=bytearray)
     written: dict[int, list[bytes]] = field(default_factory=dict)
-    size: int = 0
 
-    def sector(self, number: int) -> bytes:
-        versions = self.written.get(number)
-        return versions[-1] if versions else self.durable.get(number, _ZERO)
+    @property
+    def size(self) -> int:
+        return len(self.seen)
 
     def read(self, length: int, offset: int) -> bytes:
-        end = min(offset + length, self.size)
-        if end <= offset:
-            return b""
-        first, last = offset // SECTOR_BYTES, (end - 1) // SECTOR_BYTES
-        whole = b"".join(map(self.sector, range(first, last + 1)))
-        return whole[offset - first * SECTOR_BYTES : end - first * SECTOR_BYTES]
+        return bytes(self.seen[offset : offset + length])
+
+    def grow(self, size: int) -> None:
+        self.seen.extend(bytes(max(size - len(self.seen), 0)))
 
     def write(self, data: bytes, offset: int) -> None:
         end = offset + len(data)
+        self.grow(end)
+        self.seen[offset:end] = data
         for number in range(offset // SECTOR_BYTES, (end + SECTOR_BYTES - 1) // SECTOR_BYTES):
             start = number * SECTOR_BYTES
-            sector = bytearray(self.sector(number))
-            low, high = max(offset, start), min(end, start + SECTOR_BYTES)
-            sector[low - start : high - start] = data[low - offset : high - offset]
-            self.written.setdefault(number, []).append(bytes(sector))
-        self.size = max(self.size, end)
+            version = bytes(self.seen[start : start + SECTOR_BYTES])
+            self.written.setdefault(number, []).append(version)
 
     def sync(self) -> None:
-        self.durable.update((number, versions[-1]) for number, versions in self.written.items())
+        for number, versions in self.written.items():
+            self._keep(number, versions[-1])
         self.written.clear()
-        self.durable_size = self.size
+        self.durable.extend(bytes(len(self.seen) - len(self.durable)))
+
+    def _keep(self, number: int, version: bytes) -> None:
+        start = number * SECTOR_BYTES
+        self.durable.extend(bytes(max(start - len(self.durable), 0)))
+        self.durable[start : start + SECTOR_BYTES] = version
 
     def lose(self, rng: random.Random, keep: float) -> None:
         """What is left after a crash: for each sector any of its versions."""
+        sizes = [len(self.seen), len(self.durable)]
         for number, versions in self.written.items():
             if rng.random() < keep:
-                self.durable[number] = rng.choice(versions)
+                self._keep(number, rng.choice(versions))
         self.written.clear()
-        if self.size != self.durable_size:
-            self.durable_size = self.size = rng.choice([self.size, self.durable_size])
+        size = rng.choice(sizes) if sizes[0] != sizes[1] else sizes[0]
+        self.durable.extend(bytes(max(size - len(self.durable), 0)))
+        del self.durable[size:]
+        self.seen = bytearray(self.durable)
 
 
 @dataclass(slots=True)
@@ -260,7 +264,7 @@ class SimFile:
             raise SimulatedCrash(f"in an allocation of {self._path}")
         if size - self._inode.size > self._disk.free_bytes():
             raise OSError(errno.ENOSPC, "simulated full disk", self._path)
-        self._inode.size = max(self._inode.size, size)
+        self._inode.grow(size)
 
     def fdatasync(self) -> None:
         """See :class:`danube.journal.files.File`."""
