@@ -140,6 +140,9 @@ class Delivery:
 
     def _appended(self) -> None:
         if self._log.refusal is not None:
+            # Acknowledgements are refused from now on; a silent stream would tell nobody why.
+            for port in list(self.ports.values()):
+                self.disconnect(port, self._log.refusal)
             return
         self._carry_out(self.machine.appended(self._log.durable_offset))
 

@@ -89,6 +89,11 @@ class Reads:
         at = request.start
         if request.end:
             await self._wait(owned, request)
+        elif at > owned.log.durable_offset:
+            raise OffsetOutOfRange(
+                f"offset {at} of {request.topic} partition {request.partition} is above the "
+                f"durable offset {owned.log.durable_offset}; follow from there"
+            )
         while not request.end or at < request.end:
             if not request.end and at >= owned.log.durable_offset:
                 owned.log.check_serving()

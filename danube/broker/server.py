@@ -21,13 +21,13 @@ from danube.broker.queries import Queries
 from danube.broker.reading import Reads
 from danube.broker.services.admin import AdminServicer
 from danube.broker.services.batch import BatchServicer
-from danube.broker.settings import BrokerSettings
+from danube.broker.settings import BrokerSettings, check_limits
 from danube.broker.subscriptions import Subscriptions
 from danube.broker.topics import Topics
 from danube.broker.upkeep import BrokerUpkeep
 from danube.core import telemetry
 from danube.core.clock import SystemClock, SystemIds
-from danube.core.errors import InvalidSettings
+from danube.core.errors import Corruption, InvalidSettings
 from danube.core.stores import ObjectStore
 from danube.journal.files import FileSystem, OsFiles
 from danube.journal.journal import Journal
@@ -72,6 +72,7 @@ class Broker:
             UnsupportedFormat: a newer version wrote it.
             Corruption: the journal is damaged.
         """
+        check_limits(self.settings)
         listen = self._listen_address()
         keep_freed_blocks()
         self._server = grpc.aio.server(
@@ -83,6 +84,7 @@ class Broker:
         self._clock, ids = SystemClock(), SystemIds()
         directory = open_directory(_data_dir(self.settings), ids)
         self._journal = await asyncio.to_thread(self._open_journal, directory)
+        self._check_metadata(directory)
         self._metadata = SqliteMetadata(directory.metadata, self._clock)
         self.engine = await LogEngine.start(
             self._journal,
@@ -104,6 +106,14 @@ class Broker:
         )
         journal.on_failure = lambda error: self.on_failure(error)
         return journal
+
+    def _check_metadata(self, directory: DataDirectory) -> None:
+        """A journal whose topics nobody knows any more is kept, and not taken for deleted ones."""
+        if self._journal.previous is not None and not directory.metadata.exists():
+            raise Corruption(
+                f"{directory.metadata} is missing, and the journal beside it holds topics that "
+                "only it can name; restore it, or move the data directory away to start anew"
+            )
 
     def _listen_address(self) -> Address:
         address = parse_address(self.settings.broker.listen, what="listen address")

@@ -7,7 +7,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from danube.core.errors import InvalidSettings
 from danube.core.settings import Settings
+from danube.journal.flush import largest_flush
 from danube.journal.settings import JournalSettings
 from danube.lake.settings import LakeSettings
 from danube.log.settings import LogSettings
@@ -69,3 +71,26 @@ class BrokerSettings(Settings):
     """Subscriptions."""
     upkeep: UpkeepSettings = UpkeepSettings()
     """Retention, clean-up, Delta checkpoints."""
+
+
+ENTRY_OVERHEAD_BYTES = 4096
+"""What a frame takes in a segment beside itself, at most."""
+
+
+def check_limits(settings: BrokerSettings) -> None:
+    """Refuse limits that contradict each other at the start, and not at the first large message.
+
+    Raises:
+        InvalidSettings: a message would not fit a frame, or a frame not a segment.
+    """
+    log, segment_bytes = settings.log, settings.journal.segment_bytes
+    if log.max_message_bytes > log.max_frame_bytes:
+        raise InvalidSettings(
+            f"log.max_message_bytes is {log.max_message_bytes} and log.max_frame_bytes is "
+            f"{log.max_frame_bytes}: such messages fit no frame; lower the one or raise the other"
+        )
+    if log.max_frame_bytes + ENTRY_OVERHEAD_BYTES > largest_flush(segment_bytes):
+        raise InvalidSettings(
+            f"log.max_frame_bytes is {log.max_frame_bytes} and journal.segment_bytes is "
+            f"{segment_bytes}: such frames fit no segment; lower the one or raise the other"
+        )

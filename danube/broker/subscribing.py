@@ -9,11 +9,13 @@ from contextlib import suppress
 from danube.broker.delivery import Delivery, Port
 from danube.broker.subscriptions import Subscriptions
 from danube.broker.topics import require
+from danube.core import telemetry
 from danube.core.errors import DanubeError, InvalidRequest
 from danube.wire import translate
 from danube.wire._generated import DanubeBatch_pb2 as pb
 from danube.wire.status import failure_of
 
+LOG = telemetry.get_logger(__name__)
 MAX_RANGES = 10_000
 """Ranges in one acknowledgement."""
 
@@ -72,6 +74,10 @@ class SubscribeStream:
                     raise InvalidRequest("a subscribe stream is opened once; send credit or acks")
         except DanubeError as error:
             delivery.disconnect(port, error)
+        except Exception:
+            # A mistake of ours must not leave the consumer waiting for an answer.
+            LOG.exception("subscribe stream failed", subscription=delivery.name)
+            delivery.disconnect(port, DanubeError("the broker failed; its log tells why"))
         else:
             delivery.disconnect(port, None)
 

@@ -88,6 +88,7 @@ class Subscriptions:
 
     async def _open(self, record: TopicRecord, number: int, found: SubscriptionRecord) -> Delivery:
         owned = await self.topics.engine.partition(record, number)
+        owned.log.check_serving()
         key = (PartitionId(record.topic_id, number), found.name)
         delivery = self._live.get(key)
         if delivery is None:

@@ -244,7 +244,7 @@ class LogEngine:
                 try:
                     record = await self.context.catalog.topic_by_id(partition.topic_id)
                     if record is None:
-                        await self.forget_partition(partition)
+                        await self._forget_deleted(partition)
                     else:
                         await self.partition(record, partition.partition)
                 except DanubeError as error:
@@ -252,6 +252,16 @@ class LogEngine:
 
         unfinished = [p for p, state in self._states.items() if _unfinished(state)]
         await asyncio.gather(*(adopt(partition) for partition in unfinished))
+
+    async def _forget_deleted(self, partition: PartitionId) -> None:
+        """Drop what the journal holds of a topic that is not there, if it was really deleted."""
+        if not await self.context.catalog.was_deleted(partition.topic_id):
+            LOG.error(
+                "journal holds a topic that the metadata never knew; it is kept",
+                partition=str(partition),
+            )
+            return
+        await self.forget_partition(partition)
 
     async def delete_topic(self, record: TopicRecord) -> None:
         """Delete a topic: its name is free at once, its objects go later (``danube/upkeep``)."""
@@ -302,8 +312,12 @@ class LogEngine:
                 )
 
     def incarnations_entry(self, kind: EntryKind) -> Entry:
-        """Which earlier incarnations this journal vouches for."""
-        body = encode("incarnations", ids=self._proved)
+        """Which incarnations this journal vouches for: earlier ones, and this one from now on.
+
+        A repair in between opens the journal as well, and must not break the chain.
+        """
+        own = self.context.journal.identity.incarnation
+        body = encode("incarnations", ids=[*self._proved, own])
         return Entry(kind=kind, body=body, essential=True)
 
     def open_partitions(self) -> Iterator[tuple[TopicLog, Owned]]:

@@ -302,7 +302,10 @@ class PartitionLog:
             done([])
             return
         self._cursor_busy = True
-        self.context.writer.submit(entries, done)
+        try:
+            self.context.writer.submit(entries, done)
+        except DanubeError as error:
+            done(error)
 
     def put_cursor(self, name: str, cursor: Cursor) -> None:
         """Register the live cursor of a subscription; ``save_cursor`` makes it durable."""

@@ -76,6 +76,10 @@ def _apply(target: Replay, entry: RecoveredEntry) -> None:
 
 def _broker_state(entry: RecoveredEntry, found: Recovered) -> None:
     """State of the broker itself has no topic."""
+    if entry.kind == EntryKind.QUARANTINE:
+        # A repair cut something off: what incarnations before it wrote last is not proved.
+        found.incarnations = []
+        return
     if entry.kind not in (EntryKind.STATE, EntryKind.CHECKPOINT_STATE):
         return
     fields = _object(entry, entry.body)

@@ -78,7 +78,6 @@ class Roller:
             await self.roll(topic)
         except ForeignCommit as error:
             LOG.error("foreign commit", topic=str(topic.record.name), error=str(error))
-            topic.refuse(error, fenced=True)
         except Exception as error:
             # Whatever it is, the other topics roll on, and this one is tried again.
             ROLLS.labels("failed").inc()
@@ -103,7 +102,7 @@ class Roller:
             targets = {n: o.log.durable_offset for n, o in topic.partitions.items()}
             while work := self._collect(topic, targets):
                 with ROLL_SECONDS.time():
-                    messages += await self._roll_once(topic, work)
+                    messages += await self._roll_or_refuse(topic, work)
         if unrolled_bytes(topic):
             self.touch(topic)
         return messages
@@ -130,6 +129,16 @@ class Roller:
                 lost = [LostRange(x.start, x.end, x.kind) for x in owned.log.state.lost]
                 work.append((owned, taken, lost))
         return work
+
+    async def _roll_or_refuse(
+        self, topic: TopicLog, work: list[tuple[Owned, list[Extent], list[LostRange]]]
+    ) -> int:
+        """A table that somebody else wrote to stops its topic, whoever asked for the roll."""
+        try:
+            return await self._roll_once(topic, work)
+        except ForeignCommit as error:
+            topic.refuse(error, fenced=True)
+            raise
 
     async def _roll_once(
         self, topic: TopicLog, work: list[tuple[Owned, list[Extent], list[LostRange]]]

@@ -72,9 +72,11 @@ class TopicLog:
                 return self.partitions[number]
             await self._open_table()
             off = self._table_off(number)
+            # Ranges recorded as lost are taken, even while messages below them are not rolled.
+            state.next_offset = max(state.next_offset, self._lost_end(number))
             # A table ahead of the journal shows that the journal is an old copy: proves nothing.
             proved = proved and off <= state.next_offset
-            freed = state.rolled_to(off)
+            self.context.journal.forget(state.rolled_to(off))
             lost = self._losses(state, off, number)
             if not proved:
                 lost += await self._unproved(claim, max(off, state.next_offset))
@@ -82,8 +84,7 @@ class TopicLog:
             claim = await self._fence(claim, number, lost, self._skip(state, off, end))
             state.next_offset = end
             state.lost.clear()
-            state.rolled_to(self._table_off(number))
-            self.context.journal.forget(freed)
+            self.context.journal.forget(state.rolled_to(self._table_off(number)))
             owned = self._own(claim, state, number)
             self.partitions[number] = owned
             return owned
@@ -141,6 +142,10 @@ class TopicLog:
 
     def _table_off(self, number: int) -> int:
         return self.table.snapshot.off(number) if self.table is not None else 0
+
+    def _lost_end(self, number: int) -> int:
+        known = self.table.snapshot.lost(number) if self.table is not None else ()
+        return max((item.end for item in known), default=0)
 
     def _losses(self, state: PartitionState, off: int, number: int) -> list[LostRange]:
         """Offsets that neither table nor journal holds and no record explains yet."""

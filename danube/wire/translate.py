@@ -106,6 +106,10 @@ def partition_count(number: int) -> int:
 # --- offsets ------------------------------------------------------------------------------------
 
 
+MAX_OFFSET: Final = 2**63 - 1
+"""Offsets are 64 bits with a sign in Arrow, Parquet and Delta."""
+
+
 def span_of(offsets: OffsetRange) -> pb.OffsetSpan:
     """A range of offsets as a message."""
     return pb.OffsetSpan(start=offsets.start, end=offsets.end)
@@ -117,9 +121,11 @@ def spans_of(ranges: Iterable[OffsetRange]) -> list[pb.OffsetSpan]:
 
 
 def range_of(span: pb.OffsetSpan) -> OffsetRange:
-    """The range a message means. Raises InvalidRequest if it ends before it starts."""
+    """The range a message means. Raises InvalidRequest if it ends before it starts, or too high."""
     if span.start > span.end:
         raise InvalidRequest(f"offsets [{span.start}, {span.end}) end before they start")
+    if span.end > MAX_OFFSET:
+        raise InvalidRequest(f"offset {span.end} is above {MAX_OFFSET}; no log gets there")
     return OffsetRange(span.start, span.end)
 
 

@@ -214,6 +214,10 @@ class Topics(CatalogBase):
         found = await self._page(keys.DELETED, after, limit)
         return [DeletedTopic.from_bytes(item.key, item.value) for item in found]
 
+    async def was_deleted(self, topic_id: TopicId) -> bool:
+        """Whether there is a tombstone of that topic."""
+        return await self.store.get(keys.deleted(topic_id)) is not None
+
     async def forget_deleted(self, topic_id: TopicId) -> None:
         """Remove a tombstone, after the table's objects are gone."""
         await self.clear_deleted(topic_id)

@@ -1,0 +1,228 @@
+"""Disks that fill up, fail or lie: nothing that was acknowledged is lost, and nobody is misled."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from typer.testing import CliRunner
+
+from danube.broker.main import EXIT_STORAGE
+from danube.cli.main import app
+from danube.core.errors import Corruption, DiskFull, StorageFailed
+from danube.journal.files import OsFiles
+from danube.testing.brokers import BrokerProcess, LocalBroker
+from tests.integration.broker.conftest import QUICK
+from tests.integration.broker.raw import Raw, eventually, failed, refusal
+
+TOPIC = "/default/disks"
+OTHER = "/default/others"
+
+
+class SmallDisk(OsFiles):
+    """A disk whose free space is what we say."""
+
+    free = 2**40
+
+    def free_bytes(self, path: Path) -> int:
+        return self.free
+
+
+@pytest.fixture
+def disk(local: LocalBroker) -> SmallDisk:
+    """The disk under ``local``; to be asked for before the broker starts."""
+    disk = SmallDisk()
+    local.settings["journal.disk_reserve_bytes"] = "1000000"
+
+    def put_in(broker: object) -> None:
+        broker.files = disk  # type: ignore[attr-defined]
+
+    local.prepare = put_in
+    return disk
+
+
+async def test_a_full_disk_refuses_messages_takes_acks_rolls_and_heals(
+    disk: SmallDisk, local: LocalBroker
+) -> None:
+    async with local, Raw(local.url) as raw:
+        topic_id = await raw.create(TOPIC)
+        await raw.publish(TOPIC, [b"before"] * 10)
+        async with raw.consumer(TOPIC, "s") as consumer:
+            await consumer.messages(10)
+            disk.free = 10_000
+            # The journal looks now and then; it is told by a full segment at the latest.
+            local.engine.context.journal._started()._look_at_free_space()
+            async with raw.producer(TOPIC) as producer:
+                error = failed(await producer.send([b"no"]))
+                assert isinstance(error, DiskFull)
+                assert "free some space" in str(error)
+            found = await refusal(raw.stage(TOPIC, topic_id, [b"no"]))
+            found.check(DiskFull, grpc.StatusCode.RESOURCE_EXHAUSTED)
+            assert (await consumer.ack(0, 10)).cursor == 10
+            await raw.roll(TOPIC)
+            assert (await raw.where(TOPIC)).rolled_offset == 10
+            disk.free = 2**40
+            assert await raw.publish(TOPIC, [b"after"]) == 10
+        assert local.engine.context.staged.used_bytes == 0
+
+
+FAILING_DISK = """
+import os, sys
+from pathlib import Path
+from danube.broker.main import run
+from danube.broker.settings import BrokerSettings
+from danube.core.settings import load
+from danube.journal.files import OsFile
+
+sick, sync = Path(sys.argv[2]), OsFile.fdatasync
+
+def fdatasync(self):
+    if sick.exists():
+        raise OSError(5, "Input/output error")
+    sync(self)
+
+OsFile.fdatasync = fdatasync
+flags = {"broker.data_dir": sys.argv[1], "broker.listen": "127.0.0.1:0"}
+sys.exit(run(load(BrokerSettings, None, {}, {**flags, "broker.metrics_listen": ""})))
+"""
+
+
+class FailingBroker(BrokerProcess):
+    """A broker whose syncs fail from the moment on that a file appears."""
+
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, "-c", FAILING_DISK, str(self.data_dir), str(self.sick)]
+
+    @property
+    def sick(self) -> Path:
+        return self.data_dir.parent / "sick"
+
+
+async def test_a_failing_sync_ends_the_process_and_acknowledges_nothing(tmp_path: Path) -> None:
+    with FailingBroker(tmp_path / "data") as process:
+        async with Raw(process.url) as raw:
+            await raw.create(TOPIC)
+            await raw.publish(TOPIC, [b"kept"] * 5)
+            async with raw.producer(TOPIC) as producer:
+                process.sick.touch()
+                await producer.post(producer.frame([b"in doubt"]))
+                try:
+                    error = failed(await producer.receipt())
+                except grpc.aio.AioRpcError as gone:
+                    assert gone.code() is grpc.StatusCode.UNAVAILABLE  # noqa: PT017
+                else:
+                    assert isinstance(error, StorageFailed)
+        assert process.wait() == EXIT_STORAGE
+    assert "disk failed" in process.said()
+    process.sick.unlink()
+    async with LocalBroker(process.data_dir) as broker, Raw(broker.url) as raw:
+        values = [value for _, value in await raw.read(TOPIC)]
+        assert values in ([b"kept"] * 5, [*[b"kept"] * 5, b"in doubt"])
+        assert not (await raw.where(TOPIC)).lost
+
+
+# -- damage ------------------------------------------------------------------------------------
+
+
+def flip(data_dir: Path, needle: bytes) -> Path:
+    """Change one byte of ``needle`` where it lies in the journal."""
+    for path in sorted((data_dir / "journal").glob("*.segment")):
+        data = bytearray(path.read_bytes())
+        at = data.find(needle)
+        if at >= 0:
+            data[at] ^= 0x01
+            path.write_bytes(data)
+            return path
+    raise AssertionError(f"{needle!r} is not in the journal")
+
+
+async def damaged(local: LocalBroker, needle: Callable[[Path], bytes]) -> Path:
+    """Three frames on one topic, one on another, and a byte of the second frame flipped."""
+    async with local, Raw(local.url) as raw:
+        await raw.create(TOPIC)
+        await raw.create(OTHER)
+        for name in (b"first", b"second", b"third"):
+            await raw.publish(TOPIC, [name + b" value"] * 10)
+        await raw.publish(OTHER, [b"other"] * 10)
+        await local.crash()
+    return flip(local.data_dir, needle(local.data_dir))
+
+
+async def test_a_damaged_body_stops_its_topic_and_no_other(local: LocalBroker) -> None:
+    await damaged(local, lambda _: b"second value")
+    local.settings["broker.listen"] = "127.0.0.1:0"
+    async with local, Raw(local.url) as raw:
+        assert len(await raw.read(OTHER)) == 10
+        assert await raw.publish(OTHER, [b"more"]) == 10
+        async with raw.producer(OTHER):
+            pass
+        call = raw.batch.Publish(_opening(TOPIC))
+        found = await refusal(call)
+        found.check(Corruption, grpc.StatusCode.DATA_LOSS, "segment", "danube journal repair")
+        found = await refusal(raw.read(TOPIC))
+        assert found.code is grpc.StatusCode.DATA_LOSS
+
+
+async def test_a_repair_heals_a_damaged_body_with_a_recorded_lost_range(
+    local: LocalBroker,
+) -> None:
+    await damaged(local, lambda _: b"second value")
+    repaired = CliRunner().invoke(app, ["journal", "repair", str(local.data_dir)])
+    assert repaired.exit_code == 0, repaired.output
+    local.settings["broker.listen"] = "127.0.0.1:0"
+    async with local, Raw(local.url) as raw:
+        await eventually(lambda: raw.where(TOPIC))
+        info = await raw.where(TOPIC)
+        assert any(lost.start <= 10 and lost.end >= 20 for lost in info.lost), info
+        values = [value for _, value in await raw.read(TOPIC, skip_lost=True)]
+        assert values[:10] == [b"first value"] * 10
+        assert b"second value" not in values
+        first = await raw.publish(TOPIC, [b"after"])
+        assert first >= 30
+        assert await raw.findings(TOPIC) == []
+        assert len(await raw.read(OTHER)) == 10
+
+
+def header_of(topic_id: str) -> Callable[[Path], bytes]:
+    def needle(_: Path) -> bytes:
+        return bytes.fromhex(topic_id)
+
+    return needle
+
+
+async def test_a_damaged_envelope_stops_the_broker_with_file_and_byte(local: LocalBroker) -> None:
+    async with local, Raw(local.url) as raw:
+        topic_id = await raw.create(TOPIC)
+        for name in (b"first", b"second", b"third"):
+            await raw.publish(TOPIC, [name + b" value"] * 10)
+        await local.crash()
+    path = flip(local.data_dir, bytes.fromhex(topic_id))
+    local.settings["broker.listen"] = "127.0.0.1:0"
+    with pytest.raises(Corruption) as raised:
+        await local.start()
+    assert path.name in str(raised.value)
+    assert "byte" in str(raised.value)
+    assert "danube journal repair" in str(raised.value)
+    before = path.read_bytes()
+    repaired = CliRunner().invoke(app, ["journal", "repair", str(local.data_dir)])
+    assert repaired.exit_code == 0, repaired.output
+    assert before in [item.read_bytes() for item in local.data_dir.rglob("*") if item.is_file()]
+    async with LocalBroker(local.data_dir, QUICK) as again, Raw(again.url) as raw:
+        info = await raw.where(TOPIC)
+        assert info.lost
+        # The next start proves its journal, which knows nothing of the range that was skipped.
+        await again.crash()
+        await again.start()
+        assert await raw.where(TOPIC) == info
+        assert await raw.publish(TOPIC, [b"after"]) == info.durable_offset >= 30
+        assert await raw.findings(TOPIC) == []
+
+
+def _opening(topic: str) -> Iterator[object]:
+    from danube.wire._generated import DanubeBatch_pb2 as pb
+
+    yield pb.PublishRequest(open=pb.PublishOpen(topic=topic, producer_name="p"))
