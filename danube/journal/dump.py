@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,7 +40,8 @@ class DumpLine:
     """One thing in the journal.
 
     Attributes:
-        what: ``segment``, ``flush``, ``entry`` or ``damaged``.
+        what: ``segment``, ``flush``, ``entry``, ``damaged``, or ``note``: bad bytes that harm
+            nobody (a torn tail, what a recovery has cut, a segment that waits for its next use).
         segment: use id.
         at: byte in its file.
         text: for people.
@@ -54,7 +55,8 @@ class DumpLine:
     fields: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        indent = {"segment": "", "flush": "  ", "entry": "    "}.get(self.what, "  ! ")
+        indents = {"segment": "", "flush": "  ", "entry": "    ", "note": "  # "}
+        indent = indents.get(self.what, "  ! ")
         return f"{indent}{self.segment}:{self.at:<9} {self.text}"
 
 
@@ -76,23 +78,46 @@ def dump(directory: Path, files: FileSystem | None = None) -> Iterator[DumpLine]
     A journal that a broker is writing may show its newest flush as damaged.
     """
     files = files or OsFiles()
-    try:
-        chain = find_chain(directory, files)
-        live = {link.use_id for link in chain.links} | {link.use_id for link, _, _ in chain.kept}
-    except (Corruption, UnsupportedFormat):
-        live = None
+    ends = _known_ends(directory, files)
     for name in files.listdir(directory):
         use_id = use_id_of(name)
         if use_id is None:
             continue
         reader = SegmentReader(files, directory / name, use_id)
         try:
-            yield from _segment(reader, None if live is None else use_id in live)
+            end = ends.get(use_id, _NOT_LIVE) if ends is not None else None
+            for line in _segment(reader, None if ends is None else end is not _NOT_LIVE, end):
+                harmless = line.what == "damaged" and end is _NOT_LIVE
+                yield replace(line, what="note") if harmless else line
         finally:
             reader.close()
 
 
-def _segment(reader: SegmentReader, live: bool | None) -> Iterator[DumpLine]:
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Up to where a segment's bytes count; ``newest``: a torn tail may follow."""
+
+    at: int = 1 << 62
+    newest: bool = False
+
+
+_NOT_LIVE: Final = _End(0)
+
+
+def _known_ends(directory: Path, files: FileSystem) -> dict[int, _End] | None:
+    """The live segments and where each ends; None if the journal is too damaged to tell."""
+    try:
+        chain = find_chain(directory, files)
+    except (Corruption, UnsupportedFormat):
+        return None
+    ends = {link.use_id: _End(end) for link, end, _ in chain.kept}
+    for link in chain.links:
+        at = link.cut.place if link.cut is not None else 1 << 62
+        ends[link.use_id] = _End(at, newest=link is chain.newest)
+    return ends
+
+
+def _segment(reader: SegmentReader, live: bool | None, end: _End | None) -> Iterator[DumpLine]:
     use_id = reader.use_id
     try:
         header = reader.header()
@@ -121,12 +146,16 @@ def _segment(reader: SegmentReader, live: bool | None) -> Iterator[DumpLine]:
             f"segment {header.previous}, from flush {header.first_flush}"
         )
         yield DumpLine("segment", use_id, 0, text, fields)
-    yield from _flushes(reader)
+    yield from _flushes(reader, end or _End())
 
 
-def _flushes(reader: SegmentReader) -> Iterator[DumpLine]:
+def _flushes(reader: SegmentReader, end: _End) -> Iterator[DumpLine]:
     at = FIRST_FLUSH_AT
     while True:
+        if end is not _NOT_LIVE and at >= end.at:
+            if reader.flush_header(at) is not None:
+                yield DumpLine("note", reader.use_id, at, "the journal goes on elsewhere from here")
+            return
         flush = reader.flush_header(at)
         if flush is None:
             flush = reader.find_flush(at + BLOCK_BYTES, above=0)
@@ -134,7 +163,10 @@ def _flushes(reader: SegmentReader) -> Iterator[DumpLine]:
                 return
             text = f"no flush here; the next one is at byte {flush.at}"
             yield DumpLine("damaged", reader.use_id, at, text)
-        yield from _flush(reader, flush)
+        is_tail = end.newest and reader.find_flush(flush.next_at, above=flush.number) is None
+        for line in _flush(reader, flush):
+            torn = is_tail and line.what == "damaged"
+            yield replace(line, what="note", text=f"torn tail: {line.text}") if torn else line
         at = flush.next_at
 
 

@@ -177,9 +177,11 @@ class GroupCommit:
     def _wait(self) -> bool:
         """Wait for entries, for the time of the empty flush, or for the end."""
         with self._wake:
-            if self._stalled is not None and not self._closing:
-                self._wake.wait(FULL_RETRY_S)
-                return True
+            if self._stalled is not None:
+                if not self._closing:
+                    self._wake.wait(FULL_RETRY_S)
+                # Closing with a full disk: `close` tries once more and tells those who wait.
+                return not self._closing
             if not self._queue and not self._closing:
                 self._waiting = True
                 self._wake.wait(self._settings.idle_flush_ms / 1000 if self._idle_due else IDLE_S)

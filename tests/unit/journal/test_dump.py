@@ -86,6 +86,24 @@ def test_a_newer_or_foreign_file_is_a_line_and_not_an_error() -> None:
     assert "no valid header block" in lines_of(other)[0].text
 
 
+def test_what_harms_nobody_is_not_called_damage() -> None:
+    bench = Bench()
+    bench.open()
+    bench.write(messages("a", 0))
+    (*_, last) = bench.write(*(messages("y" * 3_000, 1 + at) for at in range(3)))
+    # Nothing behind it says that this flush was synced.
+    bench.disk.kill()
+    bench.disk.overwrite(bench.path(1), last.offset + 512, bytes(512))
+    torn = [line for line in lines_of(bench) if line.what == "note"]
+    assert any("torn tail" in line.text for line in torn)
+    # After recovery the torn flush is superseded, and so is what it left of a segment.
+    bench.open()
+    bench.drain()
+    lines = lines_of(bench)
+    assert "damaged" not in {line.what for line in lines}
+    assert any("goes on elsewhere" in line.text for line in lines)
+
+
 def test_the_journal_of_a_data_directory_is_found(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     journal.mkdir()

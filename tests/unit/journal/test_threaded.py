@@ -17,7 +17,8 @@ from danube.journal.files import OsFile, OsFiles
 from danube.journal.journal import Journal
 from danube.journal.recovery import RecoveredEntry
 from danube.journal.settings import JournalSettings
-from tests.unit.journal.journals import messages, state, texts, value_of
+from danube.testing.simdisk import SimDisk
+from tests.unit.journal.journals import DIRECTORY, messages, state, texts, value_of
 
 SETTINGS = JournalSettings(
     segment_bytes=256 * 1024, flush_bytes=64 * 1024, disk_reserve_bytes=0, idle_flush_ms=5
@@ -118,6 +119,21 @@ def test_a_failing_sync_ends_the_thread_and_is_reported_once(tmp_path: Path) -> 
         journal.submit([state("b")], waiter)
     journal.close()
     assert len(failed) == 1
+
+
+def test_closing_with_a_full_disk_does_not_hang() -> None:
+    disk = SimDisk()
+    journal = Journal.open(DIRECTORY, SETTINGS, broker_id="b", files=disk.files())
+    assert list(journal.recover()) == []
+    journal.start()
+    disk.taken_bytes = disk.free_bytes()
+    waiter = Waiter()
+    for at in range(60):
+        journal.submit([messages("x" * 9_000, at)], waiter)
+    journal.close()
+    waiter.wait(60)
+    assert waiter.errors
+    assert all(isinstance(error, StorageFailed) for error in waiter.errors)
 
 
 def test_the_directory_is_locked_while_it_is_open(tmp_path: Path) -> None:
