@@ -120,6 +120,15 @@ class SubscriptionMachine(RuleBasedStateMachine):
                 del self.held[offset]
         self.carry_out(self.machine.nacked(consumer, [OffsetRange(start, start + length)]))
 
+    @precondition(lambda self: self.held)
+    @rule()
+    def nack_all(self) -> None:
+        for consumer in sorted(set(self.held.values())):
+            mine = [offset for offset, holder in self.held.items() if holder == consumer]
+            for offset in mine:
+                del self.held[offset]
+            self.carry_out(self.machine.nacked(consumer, [OffsetRange(o, o + 1) for o in mine]))
+
     # -- the log ---------------------------------------------------------------------------
 
     @rule(count=st.integers(1, 60))

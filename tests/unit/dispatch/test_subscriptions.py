@@ -250,6 +250,16 @@ def test_nacked_messages_count_against_the_window() -> None:
     assert max(bench.offsets(1)) == 29
 
 
+def test_a_chunk_that_the_window_holds_back_does_not_hold_back_redeliveries() -> None:
+    bench = Bench("exclusive", limits=Limits(max_unacked_messages=15))
+    bench.run(bench.machine.joined(1, "a"))
+    bench.run(bench.machine.credit(1, 10_000))
+    assert bench.machine.has_buffered
+    bench.got.clear()
+    bench.run(bench.machine.nacked(1, [OffsetRange(0, 15)]))
+    assert bench.got == [(1, 0, 10, 1), (1, 10, 15, 1)]
+
+
 def test_one_consumer_may_acknowledge_what_another_holds() -> None:
     bench = Bench("shared")
     bench.run(bench.machine.joined(1, "a"))
