@@ -128,7 +128,6 @@ class PublishStream:
                     f"the frame is of producer {header.producer_id:016x}, the stream of "
                     f"{opened.producer_id:016x}; a stream carries one producer's frames"
                 )
-            await log.context.writer.room(size)
             return _Pending(header, size, await log.append(frame))
         except DanubeError as error:
             self._refused = error

@@ -166,8 +166,11 @@ class LogEngine:
             await owned.log.drained()
         try:
             await self.roller.roll(topic)
-        except (DanubeError, OSError) as error:
-            LOG.warning("final roll failed", topic=str(topic.record.name), error=str(error))
+        except Exception as error:
+            # Whatever it is: the other topics roll, and what did not stays in the journal.
+            expected = isinstance(error, (DanubeError, OSError))
+            name = str(topic.record.name)
+            LOG.warning("final roll failed", topic=name, error=str(error), exc_info=not expected)
 
     async def _release(self) -> None:
         """Write the releases to the journal first: they prove the tail to whoever comes next."""

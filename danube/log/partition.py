@@ -150,6 +150,10 @@ class PartitionLog:
             DiskFull, MemoryFull: later.
         """
         await self.ceiling.reserve(lambda: self.state.next_offset + frame.header.count)
+        if not self.context.writer.has_room(frame.total_bytes):
+            # Only now: whoever waited for the ceiling together would find the room taken.
+            await self.context.writer.room(frame.total_bytes)
+            await self.ceiling.reserve(lambda: self.state.next_offset + frame.header.count)
         self.check_serving()
         self._check_address(frame)
         header = frame.header

@@ -16,7 +16,13 @@ REMEMBERED_FRAMES = 5
 """Frames remembered per producer, and the most a client may have in flight per partition."""
 
 PROTECTED_S = 15 * 60
-"""An entry active within this time is never evicted, whatever the table's size."""
+"""A producer that wrote within this time is never evicted, whatever the table's size."""
+
+EVICTED_AT_ONCE = 16
+"""One in so many entries goes when there is no room, so that not every new producer has to look."""
+
+FLOOR = "floor"
+"""In the JSON form: the highest epoch that went with an entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,7 @@ class ProducerTable:
 
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
+        self._floor = 0
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -112,7 +119,8 @@ class ProducerTable:
         not rest on them but on the journal, where every epoch handed out is written first.
         """
         producer = self._producers.get(producer_id)
-        return max(producer.epoch + 1 if producer else 1, now_us // 1_000_000)
+        known = producer.epoch if producer else self._floor
+        return max(known + 1, now_us // 1_000_000)
 
     def open(self, producer_id: int, epoch: int, now_us: int) -> None:
         """Note an epoch that was handed out."""
@@ -128,32 +136,43 @@ class ProducerTable:
     def make_room(self, *, now_us: int, capacity: int, ttl_s: float) -> None:
         """Evict idle entries before a new one is added.
 
+        Those that were opened and never wrote go first, however young they are: there is nothing
+        to recognise of them, and :meth:`next_epoch` stays above their epochs.
+
         Raises:
-            ResourceExhausted: the table is full of producers active in the last 15 minutes.
+            ResourceExhausted: the table is full of producers that wrote in the last 15 minutes.
         """
         if len(self._producers) < capacity:
             return
+        wanted = capacity - max(capacity // EVICTED_AT_ONCE, 1)
         dead = now_us - int(ttl_s * 1e6)
         protected = now_us - PROTECTED_S * 1_000_000
-        by_age = sorted(self._producers.items(), key=lambda item: item[1].last_active_us)
-        for producer_id, producer in by_age:
-            active = producer.last_active_us
-            full = len(self._producers) >= capacity
-            if active < dead or (full and active < protected):
+        by_use = sorted(
+            self._producers.items(), key=lambda item: (bool(item[1].frames), item[1].last_active_us)
+        )
+        for producer_id, producer in by_use:
+            idle = not producer.frames or producer.last_active_us < protected
+            room = len(self._producers) <= wanted
+            if producer.last_active_us < dead or (idle and not room):
+                self._floor = max(self._floor, producer.epoch)
                 del self._producers[producer_id]
         if len(self._producers) >= capacity:
             raise ResourceExhausted(
-                f"{capacity} producers were active on this partition in the last 15 minutes; "
+                f"{capacity} producers wrote to this partition in the last 15 minutes; "
                 "use fewer producer names or raise log.max_producers_count"
             )
 
     def to_state(self) -> dict[str, list[Any]]:
         """JSON form for journal checkpoints."""
-        return {str(key): producer.to_state() for key, producer in self._producers.items()}
+        state = {str(key): producer.to_state() for key, producer in self._producers.items()}
+        return {**state, FLOOR: [self._floor]} if self._floor else state
 
     def merge_state(self, state: dict[str, list[Any]]) -> None:
         """Take over entries of a journal checkpoint, unless newer ones are known."""
         for key, item in state.items():
+            if key == FLOOR:
+                self._floor = max(self._floor, item[0])
+                continue
             found = self._producers.get(int(key))
             new = Producer.from_state(item)
             if found is None or (found.epoch, found.next_sequence) < (

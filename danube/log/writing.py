@@ -44,11 +44,15 @@ class JournalWriter:
         """
         if self._failure is not None:
             raise StorageFailed(f"the journal has failed: {self._failure}")
-        if self._in_flight and self._in_flight + size > self._limit:
+        if not self.has_room(size):
             raise MemoryFull(
                 f"{self._in_flight} bytes wait for the journal's disk; send more slowly or raise "
                 "log.max_in_flight_bytes"
             )
+
+    def has_room(self, size: int) -> bool:
+        """Whether ``size`` more bytes are within the budget; one frame always is."""
+        return not self._in_flight or self._in_flight + size <= self._limit
 
     async def room(self, size: int, timeout_s: float = 10.0) -> None:
         """Wait until ``size`` more bytes are within the budget: back-pressure for streams.
@@ -56,11 +60,11 @@ class JournalWriter:
         Raises:
             MemoryFull: no room within ``timeout_s`` seconds.
         """
-        if not self._in_flight or self._in_flight + size <= self._limit:
+        if self.has_room(size):
             return
         try:
             async with asyncio.timeout(timeout_s):
-                while self._in_flight and self._in_flight + size > self._limit:
+                while not self.has_room(size):
                     self._drained.clear()
                     await self._drained.wait()
         except TimeoutError:

@@ -68,17 +68,36 @@ def test_epochs_grow_also_for_a_producer_that_was_forgotten() -> None:
     assert ProducerTable().next_epoch(PRODUCER, now_us=10 * SECOND_US) == 10
 
 
+def wrote(table: ProducerTable, number: int, now_us: int) -> None:
+    table.open(number, 1, now_us=now_us)
+    table.remember(number, 1, Sent(0, 1, number), now_us)
+
+
 def test_idle_producers_make_room_and_active_ones_never_do() -> None:
     table = ProducerTable()
     for number in range(4):
-        table.open(number, 1, now_us=number * PROTECTED_S * SECOND_US)
+        wrote(table, number, number * PROTECTED_S * SECOND_US)
     now = 4 * PROTECTED_S * SECOND_US
     table.make_room(now_us=now, capacity=3, ttl_s=24 * 3600)
     assert len(table) == 2
-    table.open(5, 1, now_us=now)
-    table.open(6, 1, now_us=now)
+    wrote(table, 5, now)
+    wrote(table, 6, now)
     with pytest.raises(ResourceExhausted):
         table.make_room(now_us=now, capacity=3, ttl_s=24 * 3600)
+
+
+def test_producers_that_never_wrote_make_room_and_their_epochs_are_not_used_again() -> None:
+    table = ProducerTable()
+    wrote(table, 1, now_us=5)
+    for number in (2, 3):
+        table.open(number, 70, now_us=5)
+    table.make_room(now_us=6, capacity=3, ttl_s=24 * 3600)
+    assert table.epoch(2) is None
+    assert table.check(1, 1, 0, 1) is not None
+    assert table.next_epoch(2, now_us=6) == 71
+    again = ProducerTable()
+    again.merge_state(table.to_state())
+    assert again.next_epoch(2, now_us=6) == 71
 
 
 def test_the_state_survives_a_round_trip_and_never_replaces_a_newer_one() -> None:
