@@ -16,7 +16,7 @@ from danube.dispatch.decisions import Chunk, CursorMoved, Decision, Deliver, Dis
 from danube.dispatch.kinds import make_subscription
 from danube.dispatch.subscription import Limits, Subscription
 
-LOG = 400
+LOG = 250
 """Offsets of the log, at the most."""
 
 OFFSETS = st.integers(0, LOG)
@@ -309,4 +309,4 @@ class SubscriptionMachine(RuleBasedStateMachine):
 
 
 TestSubscription = SubscriptionMachine.TestCase
-TestSubscription.settings = settings(max_examples=150, stateful_step_count=40)
+TestSubscription.settings = settings(max_examples=100, stateful_step_count=40)
