@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from danube.core import telemetry
-from danube.core.checksum import crc32c
 from danube.core.clock import Clock, IdSource
 from danube.core.errors import Corruption, FailedPrecondition
 from danube.core.names import TopicId
@@ -28,6 +27,7 @@ from danube.lake.replay import Loaded, TableLog
 from danube.lake.settings import LakeSettings
 from danube.lake.snapshot import Snapshot
 from danube.lake.writer import StoredBatch, WrittenFile, runs, write_file
+from danube.objects.streaming import Write, create_from
 
 __all__ = [
     "FileInfo",
@@ -309,25 +309,31 @@ class TopicTable:
 
     def _write_run(self, part: RollPart, run: Sequence[StoredBatch]) -> FileInfo:
         with FILE_SECONDS.time():
-            written = write_file(run, self.topic_name, self.settings)
             unique = self._ids.random_bytes(16)
-            path = data_path(part.partition, written.start, part.epoch, unique)
+            path = data_path(part.partition, run[0].base_offset, part.epoch, unique)
+            written = self._store_file(f"{self.log.table}/{path}", run)
             info = _file_info(self.log.table, path, part.partition, written)
-            self._store_file(info.key, written)
         FILE_BYTES.inc(info.size_bytes)
         return info
 
-    def _store_file(self, key: str, written: WrittenFile) -> None:
+    def _store_file(self, key: str, run: Sequence[StoredBatch]) -> WrittenFile:
+        """Encode into the store, without the whole file in memory; anew at each attempt."""
+        written: list[WrittenFile] = []
+
+        def produce(write: Write) -> None:
+            written.append(write_file(run, self.topic_name, self.settings, write))
+
         for attempt in range(1, self.settings.store_attempts + 1):
             try:
-                self.store.create(key, memoryview(written.data))
-                return
+                create_from(self.store, key, produce)
+                break
             except ObjectExists:
                 # The name is random: only a lost reply can have put it there.
-                return
+                break
             except ObjectStoreUnavailable:
                 if attempt == self.settings.store_attempts:
                     raise
+        return written[-1]
 
     def _expired(self, written_at_s: float) -> bool:
         age_s = self._clock.boottime_s() - written_at_s
@@ -392,10 +398,10 @@ def _file_info(table: str, path: str, partition: int, written: WrittenFile) -> F
         start=written.start,
         end=written.end,
         rows=written.end - written.start,
-        size_bytes=written.data.size,
+        size_bytes=written.size_bytes,
         min_timestamp_us=written.min_timestamp_us,
         max_timestamp_us=written.max_timestamp_us,
         min_append_time_us=written.min_append_time_us,
         max_append_time_us=written.max_append_time_us,
-        crc32c=crc32c(memoryview(written.data)),
+        crc32c=written.crc32c,
     )

@@ -7,6 +7,7 @@ readers skip by them, page checksums because ``verify`` reads them.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -16,8 +17,10 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 
 from danube.core.batch import TABLE_SCHEMA
+from danube.core.checksum import crc32c
 from danube.core.limits import MIB
 from danube.lake.settings import LakeSettings
+from danube.objects.streaming import Write
 
 # The stubs are older than Arrow.
 pc: Final[Any] = pyarrow.compute
@@ -68,11 +71,12 @@ class StoredBatch:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """One Parquet file in memory, with what the Delta log will say about it."""
+    """What the Delta log will say about a Parquet file that was written."""
 
     start: int
     end: int
-    data: pa.Buffer
+    size_bytes: int
+    crc32c: int
     min_timestamp_us: int
     max_timestamp_us: int
     min_append_time_us: int
@@ -115,18 +119,46 @@ def _size(records: pa.RecordBatch) -> int:
     return size if size < EXACT_ABOVE_BYTES else records.nbytes
 
 
-def write_file(run: Sequence[StoredBatch], topic: str, settings: LakeSettings) -> WrittenFile:
-    """Encode one contiguous run of batches.
+class _Sink(io.RawIOBase):
+    """A file that only grows, for Arrow: passes on, counts and checksums what is written."""
+
+    def __init__(self, write: Write) -> None:
+        super().__init__()
+        self._write = write
+        self.size_bytes = 0
+        self.crc32c = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.size_bytes
+
+    def write(self, data: Any) -> int:
+        self._write(data)
+        self.crc32c = crc32c(data, self.crc32c)
+        self.size_bytes += len(data)
+        return len(data)
+
+
+def write_file(
+    run: Sequence[StoredBatch], topic: str, settings: LakeSettings, write: Write
+) -> WrittenFile:
+    """Encode one contiguous run of batches, passing the file on as it is made.
 
     Args:
         run: ascending, without gaps, at least one row.
         topic: the topic's name, the same in every row.
         settings: row groups and compression.
+        write: takes the file's bytes in order.
+
+    Raises:
+        OSError: whatever ``write`` raises.
     """
     table = _table(run, topic)
-    sink = pa.BufferOutputStream()
+    sink = _Sink(write)
     with pq.ParquetWriter(
-        sink,
+        cast(Any, pa).PythonFile(sink, mode="w"),
         table.schema,
         compression="zstd",
         compression_level=settings.compression_level,
@@ -144,7 +176,8 @@ def write_file(run: Sequence[StoredBatch], topic: str, settings: LakeSettings) -
     return WrittenFile(
         start=run[0].base_offset,
         end=run[-1].end_offset,
-        data=sink.getvalue(),
+        size_bytes=sink.size_bytes,
+        crc32c=sink.crc32c,
         min_timestamp_us=least,
         max_timestamp_us=most,
         min_append_time_us=min(times),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from danube.core.stores import Buffer, ObjectInfo, ObjectStore, ObjectStoreUnavailable
+from danube.objects.streaming import Produce, create_from
 from danube.objects.syncing import sync
 
 T = TypeVar("T")
@@ -63,6 +64,10 @@ class FaultyObjects:
 
     def create(self, key: str, data: Buffer) -> ObjectInfo:
         return self._call("create", key, lambda: self._inner.create(key, data))
+
+    def create_from(self, key: str, produce: Produce) -> ObjectInfo:
+        """See :func:`danube.objects.streaming.create_from`; a ``create`` to the plan."""
+        return self._call("create", key, lambda: create_from(self._inner, key, produce))
 
     def replace(self, key: str, data: Buffer, etag: str) -> ObjectInfo:
         return self._call("replace", key, lambda: self._inner.replace(key, data, etag))

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from danube.core.stores import Buffer
+from danube.objects.streaming import Produce
 
 try:
     import fcntl
@@ -20,11 +21,19 @@ class LocalFiles:
 
     def write_synced(self, path: Path, data: Buffer) -> None:
         """A new file with ``data``, on disk when this returns."""
+        self.write_streamed(path, lambda write: write(data))
+
+    def write_streamed(self, path: Path, produce: Produce) -> None:
+        """A new file with what ``produce`` writes, on disk when this returns."""
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        try:
+
+        def write(data: Buffer) -> None:
             view = memoryview(data).cast("B")
             while view:
                 view = view[os.write(descriptor, view) :]
+
+        try:
+            produce(write)
             self.sync(descriptor, path)
         finally:
             os.close(descriptor)

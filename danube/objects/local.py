@@ -25,6 +25,7 @@ from danube.core.stores import (
 )
 from danube.objects.files import LocalFiles
 from danube.objects.keys import check_key
+from danube.objects.streaming import Produce
 
 OWN_DIRECTORY = ".danube"
 """The store's own files below its root; keys cannot begin with a dot."""
@@ -59,10 +60,18 @@ class LocalObjects:
     # -- writing ---------------------------------------------------------------------------
 
     def put(self, key: str, data: Buffer) -> ObjectInfo:
-        return self._write(key, data, self._files.rename)
+        return self._write(
+            key, lambda path: self._files.write_synced(path, data), self._files.rename
+        )
 
     def create(self, key: str, data: Buffer) -> ObjectInfo:
-        return self._write(key, data, self._files.link)
+        return self._write(key, lambda path: self._files.write_synced(path, data), self._files.link)
+
+    def create_from(self, key: str, produce: Produce) -> ObjectInfo:
+        """See :func:`danube.objects.streaming.create_from`."""
+        return self._write(
+            key, lambda path: self._files.write_streamed(path, produce), self._files.link
+        )
 
     def replace(self, key: str, data: Buffer, etag: str) -> ObjectInfo:
         # No file system replaces by comparison: whoever replaces takes turns.
@@ -102,12 +111,14 @@ class LocalObjects:
         for directory in sorted({self.path(key).parent for key in keys}):
             self._sync_directory(directory)
 
-    def _write(self, key: str, data: Buffer, place: Callable[[Path, Path], None]) -> ObjectInfo:
+    def _write(
+        self, key: str, fill: Callable[[Path], None], place: Callable[[Path, Path], None]
+    ) -> ObjectInfo:
         target = self.path(key)
         self._make_directories(target.parent)
         temporary = self._temporary_name()
         try:
-            self._write_temporary(temporary, data)
+            self._write_temporary(temporary, fill)
             try:
                 place(temporary, target)
             except FileExistsError:
@@ -121,14 +132,12 @@ class LocalObjects:
         self._sync_directory(target.parent)
         return info
 
-    def _write_temporary(self, path: Path, data: Buffer) -> None:
+    def _write_temporary(self, path: Path, fill: Callable[[Path], None]) -> None:
         try:
-            self._files.write_synced(path, data)
+            fill(path)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise DiskFull(
-                    f"no space to write {len(data)} bytes below {self._root}; free some"
-                ) from error
+                raise DiskFull(f"no space to write below {self._root}; free some") from error
             _failed("write", path, error)
 
     def _temporary_name(self) -> Path:

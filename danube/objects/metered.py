@@ -8,6 +8,7 @@ from typing import TypeVar
 from danube.core import telemetry
 from danube.core.errors import DanubeError
 from danube.core.stores import Buffer, ObjectInfo, ObjectStore
+from danube.objects.streaming import Produce, create_from
 from danube.objects.syncing import sync
 
 T = TypeVar("T")
@@ -38,6 +39,10 @@ class MeteredObjects:
 
     def create(self, key: str, data: Buffer) -> ObjectInfo:
         return self._written(self._timed("create", lambda: self._inner.create(key, data)))
+
+    def create_from(self, key: str, produce: Produce) -> ObjectInfo:
+        """See :func:`danube.objects.streaming.create_from`. Making the bytes counts as well."""
+        return self._written(self._timed("create", lambda: create_from(self._inner, key, produce)))
 
     def replace(self, key: str, data: Buffer, etag: str) -> ObjectInfo:
         return self._written(self._timed("replace", lambda: self._inner.replace(key, data, etag)))

@@ -12,6 +12,7 @@ import pytest
 
 from danube.core.errors import InvalidRequest
 from danube.core.stores import ObjectChanged, ObjectExists, ObjectNotFound, ObjectStore
+from danube.objects.streaming import Write, create_from
 
 
 def keys(store: ObjectStore, prefix: str, start_after: str = "") -> list[str]:
@@ -49,6 +50,26 @@ class ObjectStoreConformance:
         store.put("a", bytearray(b"one"))
         store.create("b", memoryview(b"xtwo")[1:])
         assert (store.get("a"), store.get("b")) == (b"one", b"two")
+
+    def test_an_object_can_be_created_as_it_is_made(self, store: ObjectStore) -> None:
+        def produce(write: Write) -> None:
+            for number in range(3):
+                write(bytearray([number]) * 1000)
+
+        info = create_from(store, "a/b", produce)
+        assert store.get("a/b") == bytes(1000) + b"\1" * 1000 + b"\2" * 1000
+        assert (info.key, info.size_bytes) == ("a/b", 3000)
+        with pytest.raises(ObjectExists):
+            create_from(store, "a/b", produce)
+
+    def test_what_fails_while_it_is_made_is_no_object(self, store: ObjectStore) -> None:
+        def produce(write: Write) -> None:
+            write(b"half")
+            raise ValueError("the other half is missing")
+
+        with pytest.raises(ValueError, match="other half"):
+            create_from(store, "k", produce)
+        assert list(store.list("")) == []
 
     def test_an_empty_object_is_an_object(self, store: ObjectStore) -> None:
         store.create("empty", b"")

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from danube.core.batch import TABLE_SCHEMA, message_records
+from danube.core.checksum import crc32c
 from danube.core.errors import Corruption, InvalidRequest, Unsupported
 from danube.core.stores import ObjectNotFound
 from danube.lake import reader
@@ -184,27 +185,33 @@ def test_files_are_cut_at_gaps_and_at_their_size() -> None:
     assert all(one[1] == next_[0] for one, next_ in itertools.pairwise(pieces))
 
 
+def encoded(run: list[StoredBatch], settings: LakeSettings | None = None) -> bytes:
+    data = bytearray()
+    write_file(run, NAME, settings or LakeSettings(), data.extend)
+    return bytes(data)
+
+
 def test_row_groups_are_bounded_by_bytes_when_messages_are_large() -> None:
     settings = LakeSettings(row_group_bytes=64 * 1024)
     records = message_records([b"x" * 16_384] * 40, now_us=NOW_US, producer="p")
-    written = write_file([StoredBatch(0, NOW_US, records)], NAME, settings)
-    footer = pq.read_metadata(pa.BufferReader(written.data))
+    data = encoded([StoredBatch(0, NOW_US, records)], settings)
+    footer = pq.read_metadata(pa.BufferReader(data))
     assert footer.num_row_groups >= 10
 
 
 def test_keys_get_a_dictionary_only_where_they_repeat() -> None:
     def encodings(keys: list[str]) -> set[str]:
         records = message_records([b"v"] * len(keys), keys=keys, now_us=NOW_US, producer="p")
-        written = write_file([StoredBatch(0, NOW_US, records)], NAME, LakeSettings())
-        return set(pq.read_metadata(pa.BufferReader(written.data)).row_group(0).column(0).encodings)
+        data = encoded([StoredBatch(0, NOW_US, records)])
+        return set(pq.read_metadata(pa.BufferReader(data)).row_group(0).column(0).encodings)
 
     assert "RLE_DICTIONARY" in encodings([f"k{n % 10}" for n in range(1000)])
     assert "RLE_DICTIONARY" not in encodings([f"k{n}" for n in range(1000)])
 
 
 def test_statistics_encodings_checksums_and_index_are_as_measured() -> None:
-    written = write_file([batch(0, 500)], NAME, LakeSettings())
-    group = pq.read_metadata(pa.BufferReader(written.data)).row_group(0)
+    data = encoded([batch(0, 500)])
+    group = pq.read_metadata(pa.BufferReader(data)).row_group(0)
     columns: dict[str, Any] = {
         group.column(at).path_in_schema: group.column(at) for at in range(group.num_columns)
     }
@@ -222,8 +229,10 @@ def test_many_tiny_batches_and_times_before_1970_are_kept() -> None:
         for n in range(2000)
     ]
     run = [StoredBatch(n, NOW_US + n, one) for n, one in enumerate(records)]
-    written = write_file(run, NAME, LakeSettings())
-    found = pq.read_table(pa.BufferReader(written.data))
+    data = bytearray()
+    written = write_file(run, NAME, LakeSettings(), data.extend)
+    assert (written.size_bytes, written.crc32c) == (len(data), crc32c(data))
+    found = pq.read_table(pa.BufferReader(bytes(data)))
     assert found.column("timestamp").cast(pa.int64()).to_pylist() == [
         -(10**15) + n for n in range(2000)
     ]

@@ -12,6 +12,7 @@ from danube.core.errors import DiskFull, StorageFailed
 from danube.core.stores import Buffer, ObjectExists, ObjectStore
 from danube.objects.files import LocalFiles
 from danube.objects.local import LocalObjects
+from danube.objects.streaming import Write, create_from
 from tests.conformance.objects import ObjectStoreConformance
 
 
@@ -123,6 +124,18 @@ def test_a_failing_directory_sync_is_never_reported_as_success(tmp_path: Path) -
     files.operation = "sync directory"
     with pytest.raises(StorageFailed, match="cannot sync"):
         store.create("k", b"1")
+
+
+def test_a_disk_that_fills_up_while_an_object_is_made_says_so(tmp_path: Path) -> None:
+    store = LocalObjects(tmp_path)
+
+    def produce(write: Write) -> None:
+        write(b"half")
+        raise OSError(errno.ENOSPC, "no space")
+
+    with pytest.raises(DiskFull, match="free some"):
+        create_from(store, "k", produce)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_a_full_disk_says_so_and_leaves_nothing(tmp_path: Path) -> None:

@@ -85,8 +85,9 @@ def replaced(
     file = table.snapshot.partition_files(1)[0]
     records = messages(0, 50)
     run = change(StoredBatch(0, NOW_US, records))
-    written = write_file(run, NAME, table.settings)
-    store.put(file.key, memoryview(written.data))
+    data = bytearray()
+    write_file(run, NAME, table.settings, data.extend)
+    store.put(file.key, data)
     return problems(table)
 
 
