@@ -36,7 +36,7 @@ class Sizes:
     """Messages per repetition of the questions that go message by message."""
     roll_mib: int = 192
     """Values per roll."""
-    rolling_s: float = 6.0
+    rolling_s: float = 4.0
     """Length of one repetition of publishing beside a roller."""
     replay_mib: int = 384
     """Values in the history that Spark replays."""
