@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -13,7 +16,7 @@ from typer.testing import CliRunner
 from danube.broker.main import EXIT_STORAGE
 from danube.cli.main import app
 from danube.core.errors import Corruption, DiskFull, StorageFailed
-from danube.journal.files import OsFiles
+from danube.journal.files import File, OsFiles
 from danube.testing.brokers import BrokerProcess, LocalBroker
 from tests.integration.broker.conftest import QUICK
 from tests.integration.broker.raw import Raw, eventually, failed, refusal
@@ -69,9 +72,81 @@ async def test_a_full_disk_refuses_messages_takes_acks_rolls_and_heals(
         assert local.engine.context.staged.used_bytes == 0
 
 
+class GatedDisk(OsFiles):
+    """A disk whose syncs wait until they are let through."""
+
+    def __init__(self) -> None:
+        self.open_gate = threading.Event()
+        self.open_gate.set()
+
+    def open(self, path: Path, *, create: bool = False, write: bool = False) -> File:
+        file = super().open(path, create=create, write=write)
+        return GatedFile(file, self.open_gate) if write or create else file
+
+
+class GatedFile:
+    """One file of it."""
+
+    def __init__(self, file: File, gate: threading.Event) -> None:
+        self._file = file
+        self._gate = gate
+
+    def fdatasync(self) -> None:
+        assert self._gate.wait(60)
+        self._file.fdatasync()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+async def test_until_the_sync_nothing_is_answered_delivered_read_or_rolled(
+    local: LocalBroker,
+) -> None:
+    disk = GatedDisk()
+
+    def put_in(broker: object) -> None:
+        broker.files = disk  # type: ignore[attr-defined]
+
+    local.prepare = put_in
+    async with local, Raw(local.url) as raw:
+        topic_id = await raw.create(TOPIC)
+        await raw.publish(TOPIC, [b"durable"] * 5)
+        staged = await raw.stage(TOPIC, topic_id, [b"staged"] * 5)
+        async with raw.consumer(TOPIC, "s") as consumer, raw.producer(TOPIC) as producer:
+            await consumer.messages(5)
+            disk.open_gate.clear()
+            waiting: list[asyncio.Future[Any]] = [
+                asyncio.ensure_future(item)
+                for item in (
+                    producer.send([b"pending"] * 5),
+                    consumer.ack(0, 5),
+                    raw.commit([staged]),
+                    raw.stage(TOPIC, topic_id, [b"more"]),
+                )
+            ]
+            writer = local.engine.context.writer
+            await eventually(lambda: writer.in_flight_bytes > 0)
+            await raw.roll(TOPIC)
+            # Enough round trips for anything that does not wait for the disk.
+            for _ in range(20):
+                assert (await raw.where(TOPIC)).durable_offset == 5
+                assert [item.done() for item in waiting] == [False] * 4
+            info = await raw.where(TOPIC)
+            assert info.rolled_offset <= 5
+            assert len(await raw.read(TOPIC)) == 5
+            disk.open_gate.set()
+            receipt, acked, committed, again = await asyncio.gather(*waiting)
+            assert receipt.base_offset in (5, 10)
+            assert acked.cursor == 5
+            assert not committed.already_committed
+            assert again.count == 1
+        assert len(await raw.read(TOPIC)) == 15
+
+
 FAILING_DISK = """
 import os, sys
 from pathlib import Path
+from typing import Any
 from danube.broker.main import run
 from danube.broker.settings import BrokerSettings
 from danube.core.settings import load

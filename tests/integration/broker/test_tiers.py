@@ -162,3 +162,73 @@ async def test_a_lost_journal_costs_a_recorded_range_and_never_an_offset_twice(
     await broker.start()
     assert list((await raw.where(TOPIC)).lost) == [lost]
     assert await raw.findings(TOPIC) == []
+
+
+async def test_an_answered_ack_survives_a_crash_and_everything_else_comes_again(
+    broker: LocalBroker, raw: Raw
+) -> None:
+    await raw.create(TOPIC)
+    await raw.publish(TOPIC, made("value", 20))
+    async with raw.consumer(TOPIC, "s") as consumer:
+        await consumer.messages(20)
+        assert (await consumer.ack(0, 5)).cursor == 5
+        assert (await consumer.ack(8, 12)).cursor == 5
+        await broker.crash()
+    await broker.start()
+    left = [*range(5, 8), *range(12, 20)]
+    async with raw.consumer(TOPIC, "s") as consumer:
+        assert consumer.opened.cursor == 5
+        assert [offset for offset, _ in await consumer.messages(len(left))] == left
+
+
+async def test_a_journal_checkpoint_carries_everything_that_older_segments_said(
+    broker: LocalBroker, raw: Raw
+) -> None:
+    topic_id = await raw.create(TOPIC)
+    async with raw.producer(TOPIC, name="p") as producer:
+        frame = producer.frame(made("value", 10))
+        await producer.post(frame)
+        await producer.receipt()
+        epoch = producer.opened.producer_epoch
+    staged = await raw.stage(TOPIC, topic_id, made("staged", 10))
+    async with raw.consumer(TOPIC, "s") as consumer:
+        await consumer.messages(10)
+        await consumer.ack(0, 7)
+    committed = await raw.stage(TOPIC, topic_id, made("committed", 10), sink="other")
+    await raw.commit([committed], sink="other")
+    # The first segment goes: what it said is only in the checkpoint from now on.
+    await raw.roll(TOPIC)
+    for _ in range(3):
+        await broker.engine.checkpoints.write()
+        for _ in range(4):
+            await raw.publish(TOPIC, made("filler", 1, size=200_000))
+    await broker.crash()
+    await broker.start()
+    async with raw.producer(TOPIC, name="p", epoch=epoch) as producer:
+        await producer.post(frame)
+        assert (await producer.receipt()).duplicate
+    async with raw.consumer(TOPIC, "s") as consumer:
+        assert consumer.opened.cursor == 7
+    await raw.commit([staged])
+    again = await raw.commit([committed], sink="other")
+    assert again.already_committed
+    values = [value for _, value in await raw.read(TOPIC)]
+    assert values.count(made("staged", 10)[0]) == values.count(made("committed", 10)[0]) == 1
+    assert await raw.findings(TOPIC) == []
+
+
+async def test_many_partitions_share_one_journal_and_keep_apart(
+    broker: LocalBroker, raw: Raw
+) -> None:
+    await raw.create(TOPIC, 8)
+    for round_ in range(3):
+        for partition in range(8):
+            await raw.publish(TOPIC, made(f"{partition}-{round_}", 5), partition)
+        await (raw.roll(TOPIC) if round_ == 1 else broker.crash())
+        if round_ != 1:
+            await broker.start()
+    for partition in range(8):
+        found = await raw.read(TOPIC, partition=partition)
+        expected = [v for round_ in range(3) for v in made(f"{partition}-{round_}", 5)]
+        assert found == list(enumerate(expected))
+    assert await raw.findings(TOPIC) == []
