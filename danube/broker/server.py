@@ -209,9 +209,10 @@ class Broker:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await server.stop(0)
         if hasattr(self, "engine"):
+            # Before the streams end: what those would still write must not reach the journal.
             await self.engine.abandon()
+        await server.stop(0)
         await self._close_stores()
         if self._metrics is not None:
             self._metrics.stop()

@@ -17,9 +17,12 @@ from danube.broker.main import EXIT_STORAGE
 from danube.cli.main import app
 from danube.core.errors import Corruption, DiskFull, StorageFailed
 from danube.journal.files import File, OsFiles
+from danube.log.sinks import PartitionSinks
+from danube.log.staging import StagedSet
 from danube.testing.brokers import BrokerProcess, LocalBroker
+from danube.wire._generated import DanubeBatch_pb2 as pb
 from tests.integration.broker.conftest import QUICK
-from tests.integration.broker.raw import Raw, eventually, failed, refusal
+from tests.integration.broker.raw import Raw, eventually, failed, frame_of, refusal
 
 TOPIC = "/default/disks"
 OTHER = "/default/others"
@@ -99,22 +102,29 @@ class GatedFile:
         return getattr(self._file, name)
 
 
-async def test_until_the_sync_nothing_is_answered_delivered_read_or_rolled(
-    local: LocalBroker,
-) -> None:
+@pytest.fixture
+def gated(local: LocalBroker) -> Iterator[GatedDisk]:
+    """The disk under ``local``; let through at the end, whatever has happened."""
     disk = GatedDisk()
 
     def put_in(broker: object) -> None:
         broker.files = disk  # type: ignore[attr-defined]
 
     local.prepare = put_in
-    async with local, Raw(local.url) as raw:
-        topic_id = await raw.create(TOPIC)
-        await raw.publish(TOPIC, [b"durable"] * 5)
-        staged = await raw.stage(TOPIC, topic_id, [b"staged"] * 5)
-        async with raw.consumer(TOPIC, "s") as consumer, raw.producer(TOPIC) as producer:
-            await consumer.messages(5)
-            disk.open_gate.clear()
+    yield disk
+    disk.open_gate.set()
+
+
+async def test_until_the_sync_nothing_is_answered_delivered_read_or_rolled(
+    gated: GatedDisk, broker: LocalBroker, raw: Raw
+) -> None:
+    topic_id = await raw.create(TOPIC)
+    await raw.publish(TOPIC, [b"durable"] * 5)
+    staged = await raw.stage(TOPIC, topic_id, [b"staged"] * 5)
+    async with raw.consumer(TOPIC, "s") as consumer, raw.producer(TOPIC) as producer:
+        await consumer.messages(5)
+        gated.open_gate.clear()
+        try:
             waiting: list[asyncio.Future[Any]] = [
                 asyncio.ensure_future(item)
                 for item in (
@@ -124,23 +134,78 @@ async def test_until_the_sync_nothing_is_answered_delivered_read_or_rolled(
                     raw.stage(TOPIC, topic_id, [b"more"]),
                 )
             ]
-            writer = local.engine.context.writer
+            writer = broker.engine.context.writer
             await eventually(lambda: writer.in_flight_bytes > 0)
             await raw.roll(TOPIC)
             # Enough round trips for anything that does not wait for the disk.
             for _ in range(20):
-                assert (await raw.where(TOPIC)).durable_offset == 5
+                info = await raw.where(TOPIC)
+                assert (info.durable_offset, info.rolled_offset) == (5, 5)
                 assert [item.done() for item in waiting] == [False] * 4
-            info = await raw.where(TOPIC)
-            assert info.rolled_offset <= 5
+            assert _decided(await raw.admin.ListSinks(pb.ListSinksRequest())) == [-1]
             assert len(await raw.read(TOPIC)) == 5
-            disk.open_gate.set()
-            receipt, acked, committed, again = await asyncio.gather(*waiting)
-            assert receipt.base_offset in (5, 10)
-            assert acked.cursor == 5
-            assert not committed.already_committed
-            assert again.count == 1
-        assert len(await raw.read(TOPIC)) == 15
+        finally:
+            gated.open_gate.set()
+        receipt, acked, committed, again = await asyncio.gather(*waiting)
+        assert receipt.base_offset in (5, 10)
+        assert (acked.cursor, committed.already_committed, again.count) == (5, False, 1)
+    assert len(await raw.read(TOPIC)) == 15
+
+
+def _decided(found: pb.ListSinksResponse) -> list[int]:
+    return [item.last_batch_id for item in found.sinks]
+
+
+async def test_a_journal_checkpoint_behind_the_end_of_a_staged_set_knows_it_as_whole(
+    gated: GatedDisk, broker: LocalBroker, raw: Raw
+) -> None:
+    topic_id = await raw.create(TOPIC)
+    completing = asyncio.Event()
+    complete = PartitionSinks.complete_set
+
+    async def held(self: PartitionSinks, staged: StagedSet) -> None:
+        gated.open_gate.clear()
+        completing.set()
+        await complete(self, staged)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(PartitionSinks, "complete_set", held)
+        staging = asyncio.ensure_future(raw.stage(TOPIC, topic_id, [b"staged"] * 5))
+        await completing.wait()
+    writing = asyncio.ensure_future(broker.engine.checkpoints.write())
+    await asyncio.sleep(0)
+    gated.open_gate.set()
+    await writing
+    staged = await staging
+    await broker.crash()
+    await broker.start()
+    await raw.commit([staged])
+    assert len(await raw.read(TOPIC)) == 5
+
+
+async def test_a_set_dropped_while_its_frames_are_on_their_way_is_given_back_once(
+    gated: GatedDisk, broker: LocalBroker, raw: Raw, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic_id = await raw.create(TOPIC)
+    call = raw.batch.Stage()
+    label = pb.SinkLabel(query_id="q", sink_name="s", run_id="r")
+    opening = pb.StageOpen(label=label, topic=TOPIC, topic_id=topic_id, set_id="ab" * 16)
+    frame = frame_of([b"staged"] * 5, topic_id=topic_id).to_bytes()
+    budget = broker.engine.context.staged
+    await call.write(pb.StageRequest(open=opening))
+    await call.write(pb.StageRequest(frame=frame))
+    await eventually(lambda: budget.used_bytes == len(frame))
+    await eventually(lambda: broker.engine.context.writer.in_flight_bytes == 0)
+    gated.open_gate.clear()
+    await call.write(pb.StageRequest(frame=frame))
+    await eventually(lambda: budget.used_bytes == 2 * len(frame))
+    in_flight = broker.engine.context.writer.in_flight_bytes
+    call.cancel()
+    await eventually(lambda: broker.engine.context.writer.in_flight_bytes > in_flight)
+    gated.open_gate.set()
+    await eventually(lambda: broker.engine.context.writer.in_flight_bytes == 0)
+    assert budget.used_bytes == 0
+    assert not [item for item in caplog.records if item.levelname == "ERROR"]
 
 
 FAILING_DISK = """
@@ -298,6 +363,4 @@ async def test_a_damaged_envelope_stops_the_broker_with_file_and_byte(local: Loc
 
 
 def _opening(topic: str) -> Iterator[object]:
-    from danube.wire._generated import DanubeBatch_pb2 as pb
-
     yield pb.PublishRequest(open=pb.PublishOpen(topic=topic, producer_name="p"))

@@ -56,10 +56,10 @@ async def test_a_foreign_commit_stops_its_topic_and_tells_everybody(raw: Raw) ->
         foreign_commit(await table_of(raw))
         found = await refusal(raw.roll(TOPIC))
         found.check(ForeignCommit, grpc.StatusCode.FAILED_PRECONDITION, TOPIC)
-        told = await refusal(_until_the_end(consumer))
-        told.check(ForeignCommit, grpc.StatusCode.FAILED_PRECONDITION, TOPIC)
         error = failed(await producer.send([b"refused"]))
         assert isinstance(error, ForeignCommit)
+        told = await refusal(_until_the_end(consumer))
+        told.check(ForeignCommit, grpc.StatusCode.FAILED_PRECONDITION, TOPIC)
     await others_go_on(raw)
 
 

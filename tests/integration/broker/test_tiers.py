@@ -134,6 +134,22 @@ async def test_a_clean_restart_goes_on_at_the_next_offset(broker: LocalBroker, r
     assert await raw.findings(TOPIC) == []
 
 
+async def test_a_journal_lost_before_the_first_roll_costs_a_recorded_range(
+    broker: LocalBroker, raw: Raw
+) -> None:
+    await raw.create(TOPIC)
+    await raw.publish(TOPIC, made("lost", 10))
+    await broker.crash()
+    shutil.rmtree(broker.data_dir / "journal")
+    await broker.start()
+    (lost,) = (await raw.where(TOPIC)).lost
+    assert (lost.start, await raw.publish(TOPIC, made("new", 10))) == (0, lost.end)
+    await broker.crash()
+    await broker.start()
+    assert list((await raw.where(TOPIC)).lost) == [lost]
+    assert await raw.findings(TOPIC) == []
+
+
 async def test_a_lost_journal_costs_a_recorded_range_and_never_an_offset_twice(
     broker: LocalBroker, raw: Raw
 ) -> None:
