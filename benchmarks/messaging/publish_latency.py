@@ -37,7 +37,9 @@ def run(bench: Bench) -> Iterator[Row]:
             return percentile(bench.wait(load.run()), 50)
 
         def disk() -> float:
-            return percentile(sync_times(disk_file, MESSAGE_BYTES, SYNCS), 50) * 1000
+            times = sync_times(disk_file, MESSAGE_BYTES, SYNCS)
+            load.disk_tails.append(percentile(times, 99) * 1000)
+            return percentile(times, 50) * 1000
 
         figures = in_turns({"ours": ours, "disk": disk}, bench.repeats)
         alone = bench.wait(_one_by_one(topic, values, bench.sizes.latency_s / 2))
@@ -77,6 +79,7 @@ def _rows(
         setup,
         f"≤ {TAIL_FACTOR}",
         tail.value <= TAIL_FACTOR * middle.value,
+        f"the disk's own p99: {Figure.of('ms', load.disk_tails[bench.repeats.warmups :])}",
     )
 
 
@@ -116,6 +119,7 @@ class _Load:
     per_s: float
     seconds: float
     tails: list[float] = field(default_factory=list)
+    disk_tails: list[float] = field(default_factory=list)
 
     async def run(self) -> list[float]:
         """Milliseconds from when each message was due to its acknowledgement."""
