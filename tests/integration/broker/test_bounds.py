@@ -178,6 +178,7 @@ async def test_more_reads_than_there_is_memory_for_wait_their_turn(
     assert len(await raw.read(TOPIC)) == 300
 
 
+@pytest.mark.timeout(1200)
 async def test_streams_opened_and_dropped_leave_the_broker_as_it_was(
     broker: LocalBroker, raw: Raw, long_run: bool
 ) -> None:
