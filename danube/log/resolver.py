@@ -6,6 +6,7 @@ A driver may vanish between its decision and the sink commits: nobody needs it t
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 LOG = telemetry.get_logger(__name__)
 RESOLVED = telemetry.counter("resolved_pins", "Pins resolved without their driver.", ("outcome",))
+FINISH_PERIOD_S = 30.0
+"""How often decided batches that nobody has finished are looked for."""
+
 EXPIRE_PERIOD_S = 3600.0
 """How often records of old batch writes are looked for."""
 
@@ -43,16 +47,18 @@ class PinResolver:
         self._source = source
 
     async def run(self) -> None:
-        """Finish what drivers left decided, then resolve for ever."""
-        await self._quietly(self._context.sinks.finish_open)
-        expired_s = -EXPIRE_PERIOD_S
+        """Finish what drivers left decided, resolve pins, and forget old batch writes, for ever."""
+        finished_s = expired_s = -math.inf
         while True:
-            await asyncio.sleep(self._context.settings.resolve_interval_s)
-            await self.resolve()
             now_s = self._context.clock.monotonic_s()
+            if now_s - finished_s > FINISH_PERIOD_S:
+                finished_s = now_s
+                await self._quietly(self._context.sinks.finish_open)
             if now_s - expired_s > EXPIRE_PERIOD_S:
                 expired_s = now_s
                 await self._quietly(self._expire)
+            await asyncio.sleep(self._context.settings.resolve_interval_s)
+            await self.resolve()
 
     async def _expire(self) -> int:
         return await self._context.sinks.expire(self._context.clock.now_us())

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from danube.testing.simulator.journal_run import JournalRun
+from danube.testing.simulator.log_run import LogRun
 
 Log = Callable[[str], None]
 
@@ -19,7 +20,11 @@ def _journal(seed: int, log: Log) -> None:
     JournalRun(seed, log).run(steps=250)
 
 
-SCENARIOS: Final[dict[str, Callable[[int, Log], None]]] = {"journal": _journal}
+def _log(seed: int, log: Log) -> None:
+    LogRun(seed, log).run()
+
+
+SCENARIOS: Final[dict[str, Callable[[int, Log], None]]] = {"journal": _journal, "log": _log}
 """Each takes a seed and where to say what happens, and raises when something does not hold."""
 
 

@@ -85,9 +85,10 @@ class JournalRun:
             self._die(f"during recovery: {death}")
             return
         except DiskFull:
-            # Others took the whole disk; an operator makes room.
+            # The disk is full, of others' files or of entries nobody forgot: an operator acts.
             self.log("no space to recover")
             self.disk.taken_bytes = 0
+            self.disk.capacity_bytes += CAPACITY_BYTES
             self.disk.kill()
             return
         self.journal = journal
