@@ -94,16 +94,21 @@ class GroupCommit:
                 self._wake.notify()
 
     def _check_reserve(self) -> None:
-        reserve = self._settings.disk_reserve_bytes
-        if self._free_bytes >= reserve:
+        if not self.is_short_of_space:
             return
         self._look_at_free_space()
-        if self._free_bytes < reserve:
+        if self.is_short_of_space:
+            reserve = self._settings.disk_reserve_bytes
             raise DiskFull(
                 f"{self._free_bytes} bytes are free in {self._writer.segments.directory}, and "
                 f"{reserve} are kept for acknowledgements, journal checkpoints and rolls; free "
                 "some space, or wait for retention to do it"
             )
+
+    @property
+    def is_short_of_space(self) -> bool:
+        """Whether messages are refused because the disk is full."""
+        return self._free_bytes < self._settings.disk_reserve_bytes
 
     def _look_at_free_space(self) -> None:
         self._free_bytes = self._writer.segments.free_bytes()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from danube.core.errors import DiskFull, InvalidRequest, ResourceExhausted, StorageFailed
-from danube.journal.envelope import Entry, EntryKind
+from danube.journal.envelope import Entry, EntryKind, Position
 from tests.unit.journal.journals import SETTINGS, Answer, Bench, messages, state, texts
 
 KIB = 1024
@@ -151,6 +151,22 @@ def test_a_full_disk_heals_without_a_restart() -> None:
     bench.disk.taken_bytes = 0
     bench.write(messages("a", 0))
     assert texts(bench.crash()) == ["x", "messages a"]
+
+
+def test_a_full_disk_makes_a_journal_checkpoint_due_as_soon_as_it_would_free_something() -> None:
+    bench = Bench(SETTINGS.model_copy(update={"disk_reserve_bytes": RESERVE}))
+    bench.open()
+    positions: list[Position] = []
+    while len(bench.segments()) < 2:
+        positions += bench.write(messages("x" * 9_000, len(positions)))
+    full(bench, RESERVE // 2)
+    bench.clock.advance(2)
+    bench.write(state("an ack"))
+    assert not bench.journal.checkpoint_due
+    bench.journal.forget(p for p in positions if p.segment == 1)
+    bench.clock.advance(2)
+    bench.write(state("another"))
+    assert bench.journal.checkpoint_due
 
 
 def test_a_flush_that_finds_no_space_for_its_segment_waits_and_loses_nothing() -> None:
