@@ -154,13 +154,15 @@ class SinkDriver:
         if self.world.rng.random() < 0.1:
             await sinks.abort(self.request)
         try:
-            await sinks.commit(self.request)
+            outcome = await sinks.commit(self.request)
         except StaleSink:
             raise AssertionError("the only driver of a sink was called stale") from None
         except FailedPrecondition:
             # Its staged sets are gone: Spark would run the batch again.
             self.request = None
             return
+        if outcome.lost:
+            raise AssertionError(f"parts of batch {self.batch} were lost: {outcome.lost}")
         self.world.belief.batches[self.batch].answered = True
         self.batch += 1
         self.request = None
