@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Final
 
 from danube.core import telemetry
@@ -45,6 +46,7 @@ from danube.journal.layout import (
     FlushHeader,
     entries_end,
     flush_is_whole,
+    use_id_of,
 )
 from danube.journal.scan import (
     BadPlace,
@@ -372,9 +374,8 @@ class Recovery:
         entries = [cut_entry(cut, len(survivors)), *survivors]
         writer.next_number = cut.number
         writer.checkpoint = self._stable_end(cut)
-        if writer.checkpoint == self._chain.end:
-            writer.segments.add_spares(spares)
-            spares = []
+        safe = self._safe_spares(cut, writer.checkpoint)
+        writer.segments.add_spares(safe)
         size = FIRST_FLUSH_AT + MIN_FLUSH_BYTES + total_bytes(entries) + RECOVERY_ROOM
         writer.segments.open_next(
             cut.number,
@@ -384,9 +385,7 @@ class Recovery:
             min_bytes=size,
         )
         positions = writer.write(entries, FLUSH_RECOVERY)
-        # An END among the survivors was not known to be synced before: what it released is free
-        # only now.
-        writer.segments.add_spares(spares)
+        writer.segments.add_spares(path for path in spares if path not in safe)
         writer.segments.supersede(cut.segment)
         for entry, position in zip(entries, positions, strict=True):
             if entry.kind is EntryKind.CHECKPOINT_END:
@@ -394,6 +393,18 @@ class Recovery:
             if entry.kind not in _OWN and not self._is_unfinished(entry.kind):
                 yield self._survivor(entry, position)
         LOG.info("recovery flush written", flush=cut.number, cut_segment=cut.segment)
+
+    def _safe_spares(self, cut: Cut, stable_end: Position | None) -> list[Path]:
+        """Files that may be used again before the recovery flush is synced.
+
+        What the last flush says may have come from the page cache: an END in it was not known to
+        be synced, so what it released is not free yet, and if it is a recovery flush itself, the
+        segments that it superseded may be the only ones that are durable.
+        """
+        if stable_end != self._chain.end:
+            return []
+        ids = ((path, use_id_of(path.name)) for path in self._chain.others)
+        return [path for path, use_id in ids if use_id is not None and use_id < cut.segment]
 
     def _is_unfinished(self, kind: EntryKind) -> bool:
         # END lies in a flush of its own, so state beside survivors belongs to no complete one.

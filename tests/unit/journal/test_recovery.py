@@ -112,6 +112,29 @@ def test_recovery_may_die_anywhere_and_any_number_of_times() -> None:
         assert texts(bench.crash()) == ["messages a", "messages b"]
 
 
+def test_a_recovery_flush_from_the_page_cache_does_not_free_the_one_that_it_supersedes() -> None:
+    for seed in range(30):
+        bench = Bench(seed=seed)
+        bench.open()
+        bench.submit(messages("a", 0))
+        # A flush that was never synced, and the synced recovery flush that saved it.
+        bench.disk.faults.crash_in = 1
+        with pytest.raises(SimulatedCrash):
+            bench.journal.pump()
+        assert texts(bench.restart()) == ["messages a"]
+        bench.disk.kill()
+        # The next recovery writes its flush, or a part of it, and dies before the sync.
+        bench.disk.faults.crash_in = 5
+        with pytest.raises(SimulatedCrash):
+            bench.open()
+        bench.disk.kill()
+        # The one after it may use any file that is free by then, and dies with the machine.
+        bench.disk.faults.crash_in = seed % 7
+        with pytest.raises(SimulatedCrash):
+            bench.open()
+        assert texts(bench.crash(keep=0.0)) == ["messages a"]
+
+
 def test_a_recovery_flush_supersedes_the_flush_that_it_repeats() -> None:
     bench = written(3)
     # Each start repeats the last flush in a new segment; none of them appears twice.
