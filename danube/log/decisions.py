@@ -354,8 +354,14 @@ class SinkCoordinator:
         """Finish decided batches whose drivers and coordinators have vanished; how many."""
         count = 0
         async for record in self._every_record():
-            if not record.finished:
+            if record.finished:
+                continue
+            try:
                 await self._finish(record, self._patience())
+            except DanubeError as error:
+                # One sink whose owner is away or damaged must not keep the others waiting.
+                LOG.warning("batch not finished yet", **_names(record), error=str(error))
+            else:
                 count += 1
         return count
 
