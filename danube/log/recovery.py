@@ -10,7 +10,7 @@ from typing import Any
 from danube.core.errors import Corruption
 from danube.core.frames import parse_header
 from danube.core.names import PartitionId, TopicId
-from danube.journal.envelope import EntryKind, Position
+from danube.journal.envelope import FRAMES, EntryKind, Position
 from danube.journal.recovery import RecoveredEntry
 from danube.log.state import PartitionState, Replay
 
@@ -54,8 +54,13 @@ def replay(entries: Iterable[RecoveredEntry]) -> Recovered:
 def _apply(target: Replay, entry: RecoveredEntry) -> None:
     if entry.damaged:
         where = f"segment {entry.position.segment} byte {entry.position.offset}"
-        end = f"[{entry.base_offset}, …)" if entry.kind == EntryKind.MESSAGES else "a staged set"
-        target.damage(f"{where} holds a damaged body of offsets {end}")
+        what = f"offsets from {entry.base_offset} on"
+        if entry.kind != EntryKind.MESSAGES:
+            what = "a staged set" if entry.kind == EntryKind.STAGED else "its state"
+        target.damage(f"{where} holds a damaged body of {what}")
+        if entry.kind not in FRAMES:
+            # What it said cannot be known; the topic is refused, and the others are served.
+            return
     if entry.kind == EntryKind.MESSAGES:
         header = parse_header(entry.header)
         known = entry.before_checkpoint

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from danube.testing.jars import jars
 from danube.testing.java import ensure_java
 from tests.integration.spark.broker_process import BrokerProcess
 
@@ -45,6 +46,11 @@ def build_session(work: Path) -> SparkSession:
         "spark.sql.session.timeZone": "UTC",
         "spark.log.level": "ERROR",
         # Half the time of a micro-batch's two small files on a local disk.
+        # One JVM serves every Spark test of a run, and it finds jars only at its start.
+        "spark.jars": ",".join(map(str, jars("delta"))),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "2",
         "spark.sql.streaming.checkpointFileManagerClass": (
             "org.apache.spark.sql.execution.streaming.checkpointing."
             "FileSystemBasedCheckpointFileManager"
