@@ -40,7 +40,12 @@ class BrokerUpkeep:
         """Look after every table for ever."""
         while True:
             await asyncio.sleep(PERIOD_S)
-            await self.run_once()
+            try:
+                await self.run_once()
+            except Exception as error:
+                # Whatever it is, between the tables, too: the next pass may find it healed.
+                expected = isinstance(error, (DanubeError, OSError))
+                LOG.warning("upkeep pass failed", error=str(error), exc_info=not expected)
 
     async def run_once(self) -> None:
         """One pass over all tables; one that fails does not stop the others."""

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from danube.core import telemetry
+from danube.core.errors import DanubeError
 from danube.journal.envelope import Entry
 
 if TYPE_CHECKING:
@@ -47,8 +48,10 @@ class JournalCheckpoints:
             self._due.clear()
             try:
                 await self.write()
-            except OSError as error:
-                LOG.error("journal checkpoint failed", error=str(error))
+            except Exception as error:
+                # Whatever it is: without checkpoints no segment is ever free, so the next is tried.
+                expected = isinstance(error, (DanubeError, OSError))
+                LOG.error("journal checkpoint failed", error=str(error), exc_info=not expected)
 
     async def write(self) -> None:
         """Write one now. Appends go on meanwhile: every state frame is idempotent."""

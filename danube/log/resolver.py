@@ -66,8 +66,10 @@ class PinResolver:
     async def _quietly(self, work: Callable[[], Awaitable[int]]) -> None:
         try:
             await work()
-        except DanubeError as error:
-            LOG.warning("sinks not looked after", error=str(error))
+        except Exception as error:
+            # Whatever it is (a full disk under the metadata, too), the next look may do.
+            expected = isinstance(error, (DanubeError, OSError))
+            LOG.warning("sinks not looked after", error=str(error), exc_info=not expected)
 
     async def resolve(self) -> None:
         """One pass over all open partitions."""
@@ -77,8 +79,13 @@ class PinResolver:
                     await self._resolve(owned.sinks, pin)
                 now, ttl_s = self._context.clock.now_us(), self._context.settings.staged_ttl_s
                 await owned.sinks.drop(owned.sinks.expired_sets(now, ttl_s))
-            except DanubeError as error:
-                LOG.warning("pins not resolved", topic=str(topic.record.name), error=str(error))
+            except Exception as error:
+                # Whatever it is, other partitions' pins are resolved, and these the next time.
+                expected = isinstance(error, (DanubeError, OSError))
+                name = str(topic.record.name)
+                LOG.warning(
+                    "pins not resolved", topic=name, error=str(error), exc_info=not expected
+                )
 
     async def _resolve(self, sinks: PartitionSinks, pin: Pin) -> None:
         age_s = (self._context.clock.now_us() - pin.pinned_us) / 1e6
