@@ -167,6 +167,13 @@ async def _read_table(
     if file is None:
         if log.state.extents.find(at) is not None:
             return
+        if table is not None and at < table.snapshot.start(log.partition.partition):
+            # Retention has removed it, and whoever ran it has not told us yet.
+            log.log_start = max(log.log_start, table.snapshot.start(log.partition.partition))
+            raise OffsetOutOfRange(
+                f"offset {at} of {log.record.name} partition {log.partition.partition} was removed "
+                f"by retention, the log starts at {log.log_start} now; start from there"
+            )
         raise Corruption(
             f"offset {at} of {log.record.name} partition {log.partition.partition} is neither in "
             "journal nor table, and no lost range says so; run `danube verify` on the topic"

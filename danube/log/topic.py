@@ -234,6 +234,9 @@ class TopicLog:
                 f"offset {log.durable_offset}; plan up to there"
             )
         snapshot = self.table.snapshot if self.table is not None else None
+        if snapshot is not None:
+            # Retention may have moved it, and whoever ran it has not told us yet.
+            self.trimmed(number, snapshot.start(number))
         lost = [
             LostRange(max(item.start, start), min(item.end, end), item.kind)
             for item in (snapshot.lost(number) if snapshot else ())

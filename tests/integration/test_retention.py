@@ -9,6 +9,7 @@ import pytest
 
 import danube
 from danube.core.errors import OffsetOutOfRange
+from danube.log.topic import TopicLog
 from danube.testing.brokers import LocalBroker
 
 TOPIC = "/default/kept"
@@ -90,6 +91,39 @@ async def test_a_reader_below_the_log_start_is_told_and_a_consumer_goes_on_from_
         batch = await consumer.receive_batch(ROWS, 10.0)
         assert batch.values[0].startswith(b"4-0")
         await consumer.close()
+
+
+async def test_a_consumer_goes_on_from_the_new_log_start_before_upkeep_tells_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"log.roll_age_s": 3600.0, "log.tail_cache_bytes": 0}
+    broker = LocalBroker(tmp_path / "data", options)
+    async with broker, await danube.connect(broker.url) as client:
+        await client.admin.create_topic(TOPIC, retention_bytes=1)
+        await client.admin.create_subscription(TOPIC, "behind", start="earliest")
+        await publish_files(client)
+        with monkeypatch.context() as late:
+            late.setattr(TopicLog, "trimmed", lambda *_: None)
+            await broker.broker.upkeep.run_once()
+        assert await log_start(client) == 0
+        consumer = await client.subscribe(TOPIC, "behind", type="exclusive")
+        batch = await consumer.receive_batch(ROWS, 10.0)
+        assert batch.values[0].startswith(b"4-0")
+        await consumer.close()
+
+
+async def test_a_plan_starts_at_the_new_log_start_before_upkeep_tells_it(
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await danube.connect(broker.url) as client:
+        await client.admin.create_topic(TOPIC, retention_bytes=1)
+        await publish_files(client)
+        with monkeypatch.context() as late:
+            late.setattr(TopicLog, "trimmed", lambda *_: None)
+            await broker.broker.upkeep.run_once()
+        (topic,) = broker.broker.engine.topics.values()
+        plan = topic.plan(0, 0, FILES * ROWS)
+        assert [(x.start, x.end, x.kind) for x in plan.lost] == [(0, 4 * ROWS, "retention")]
 
 
 async def test_the_log_start_survives_a_restart(tmp_path: Path) -> None:
