@@ -93,6 +93,9 @@ class Queries:
                 f"another run of the Spark query {name!r} reads {record.name}; stop it, or give "
                 "this one its own subscriptionName"
             )
+        if run is None:
+            # Runs that ended without a word leave nothing behind.
+            self._runs = {key: item for key, item in self._runs.items() if self._alive(item)}
         self._runs[record.topic_id, name] = Run(run_id, self._clock.monotonic_s())
 
     def _alive(self, run: Run) -> bool:
