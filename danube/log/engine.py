@@ -63,6 +63,7 @@ class LogEngine:
         self.topics: dict[str, TopicLog] = {}
         self._states = recovered.states
         self._proved = recovered.incarnations
+        self._unproved: set[PartitionId] = set()
         self._locks: dict[PartitionId, asyncio.Lock] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self.stopping = asyncio.Event()
@@ -221,10 +222,14 @@ class LogEngine:
     async def _open(self, topic: TopicLog, partition: PartitionId) -> Owned:
         catalog, identity = self.context.catalog, self.context.journal.identity
         prior = await catalog.last_holder(partition)
+        if prior is not None and not self._proves(prior.incarnation):
+            # Kept until the loss is recorded: should that fail, the last holder next time is us.
+            self._unproved.add(partition)
         claim = await catalog.claim(partition, self.broker_id, identity.incarnation)
-        proved = prior is None or self._proves(prior.incarnation)
+        proved = partition not in self._unproved
         state = self._states.get(partition) or PartitionState(partition)
         owned = await topic.open_partition(claim, state, proved=proved, number=partition.partition)
+        self._unproved.discard(partition)
         self._states[partition] = owned.log.state
         await owned.sinks.drop(owned.sinks.broken_sets())
         owned.log.on_durable(lambda: self.roller.touch(topic))

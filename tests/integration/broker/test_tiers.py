@@ -9,7 +9,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from danube.core.errors import DataLost
+from danube.core.errors import DataLost, Unavailable
+from danube.lake.table import TopicTable
 from danube.testing.brokers import LocalBroker
 from danube.wire._generated import DanubeBatch_pb2 as pb
 from tests.integration.broker.conftest import QUICK
@@ -148,6 +149,26 @@ async def test_a_journal_lost_before_the_first_roll_costs_a_recorded_range(
     await broker.start()
     assert list((await raw.where(TOPIC)).lost) == [lost]
     assert await raw.findings(TOPIC) == []
+
+
+async def test_a_takeover_that_fails_half_way_still_knows_that_the_journal_was_lost(
+    broker: LocalBroker, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await raw.create(TOPIC)
+    await raw.publish(TOPIC, made("lost", 10))
+    await broker.crash()
+    shutil.rmtree(broker.data_dir / "journal")
+    await broker.start()
+
+    def away(*_: object) -> None:
+        raise Unavailable("the store is away")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(TopicTable, "fence", away)
+        found = await refusal(raw.batch.Lookup(pb.LookupRequest(topic=TOPIC)))
+        found.check(Unavailable, grpc.StatusCode.UNAVAILABLE, "away")
+    (lost,) = (await raw.where(TOPIC)).lost
+    assert (lost.start, await raw.publish(TOPIC, made("new", 10))) == (0, lost.end)
 
 
 async def test_a_lost_journal_costs_a_recorded_range_and_never_an_offset_twice(
