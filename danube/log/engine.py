@@ -39,6 +39,9 @@ LOG = telemetry.get_logger(__name__)
 PROVED_INCARNATIONS = 1_000
 """How many of its own earlier incarnations a journal can vouch for."""
 
+ADOPT_AGAIN_S = 5.0
+"""Pause before partitions that could not be opened are tried again."""
+
 ADOPT_AT_ONCE = 16
 """Partitions with unfinished business that are opened at the same time after a start."""
 
@@ -63,7 +66,6 @@ class LogEngine:
         self.topics: dict[str, TopicLog] = {}
         self._states = recovered.states
         self._proved = recovered.incarnations
-        self._unproved: set[PartitionId] = set()
         self._locks: dict[PartitionId, asyncio.Lock] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self.stopping = asyncio.Event()
@@ -136,12 +138,17 @@ class LogEngine:
         """
         self.refuse_appends()
         await self._cancel_tasks()
-        for topic in list(self.topics.values()):
-            await self._stop_topic(topic)
-        await self.checkpoints.write()
-        await self._release()
-        self.context.workers.close()
-        await asyncio.to_thread(self.context.journal.close)
+        try:
+            for topic in list(self.topics.values()):
+                await self._stop_topic(topic)
+            await self.checkpoints.write()
+            await self._release()
+        except DanubeError as error:
+            # A restart then recovers as after a crash; only the lock must not stay.
+            LOG.error("not stopped in order", error=str(error))
+        finally:
+            await asyncio.to_thread(self.context.workers.close)
+            await asyncio.to_thread(self.context.journal.close)
 
     async def abandon(self) -> None:
         """Close without rolling or releasing, as after a crash; what was synced stays."""
@@ -221,15 +228,13 @@ class LogEngine:
 
     async def _open(self, topic: TopicLog, partition: PartitionId) -> Owned:
         catalog, identity = self.context.catalog, self.context.journal.identity
-        prior = await catalog.last_holder(partition)
-        if prior is not None and not self._proves(prior.incarnation):
-            # Kept until the loss is recorded: should that fail, the last holder next time is us.
-            self._unproved.add(partition)
+        # Not the last holder of the claim: that may be ourselves, from a take-over that failed
+        # before it had recorded what was lost.
+        reserved_by = await catalog.ceiling_holder(partition)
+        proved = reserved_by is None or self._proves(reserved_by)
         claim = await catalog.claim(partition, self.broker_id, identity.incarnation)
-        proved = partition not in self._unproved
         state = self._states.get(partition) or PartitionState(partition)
         owned = await topic.open_partition(claim, state, proved=proved, number=partition.partition)
-        self._unproved.discard(partition)
         self._states[partition] = owned.log.state
         await owned.sinks.drop(owned.sinks.broken_sets())
         owned.log.on_durable(lambda: self.roller.touch(topic))
@@ -244,22 +249,38 @@ class LogEngine:
         )
 
     async def _adopt(self) -> None:
-        """Open what the journal left unfinished: un-rolled messages, staged sets, pins."""
+        """Open what the journal left unfinished: un-rolled messages, staged sets, pins.
+
+        Partitions whose table or metadata is away for a while are tried again: until they are
+        open, they keep their segments of the journal.
+        """
         slots = asyncio.Semaphore(ADOPT_AT_ONCE)
 
-        async def adopt(partition: PartitionId) -> None:
+        async def adopt(partition: PartitionId) -> bool:
             async with slots:
-                try:
-                    record = await self.context.catalog.topic_by_id(partition.topic_id)
-                    if record is None:
-                        await self._forget_deleted(partition)
-                    else:
-                        await self.partition(record, partition.partition)
-                except DanubeError as error:
-                    LOG.error("partition not opened", partition=str(partition), error=str(error))
+                return await self._adopt_one(partition)
 
-        unfinished = [p for p, state in self._states.items() if _unfinished(state)]
-        await asyncio.gather(*(adopt(partition) for partition in unfinished))
+        waiting = [p for p, state in self._states.items() if _unfinished(state)]
+        while waiting:
+            done = await asyncio.gather(*(adopt(partition) for partition in waiting))
+            waiting = [p for p, adopted in zip(waiting, done, strict=True) if not adopted]
+            if waiting:
+                await asyncio.sleep(ADOPT_AGAIN_S)
+
+    async def _adopt_one(self, partition: PartitionId) -> bool:
+        """Open one partition; False when that may work later."""
+        try:
+            record = await self.context.catalog.topic_by_id(partition.topic_id)
+            if record is None:
+                await self._forget_deleted(partition)
+            else:
+                await self.partition(record, partition.partition)
+        except (Unavailable, OSError) as error:
+            LOG.warning("partition not opened yet", partition=str(partition), error=str(error))
+            return self.stopping.is_set()
+        except DanubeError as error:
+            LOG.error("partition not opened", partition=str(partition), error=str(error))
+        return True
 
     async def _forget_deleted(self, partition: PartitionId) -> None:
         """Drop what the journal holds of a topic that is not there, if it was really deleted."""

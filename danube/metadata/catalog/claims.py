@@ -188,8 +188,17 @@ class Claims(CatalogBase):
         found = await self.store.get(keys.ceiling(partition))
         return 0 if found is None else int(decode(found.key, found.value)["offset"])
 
+    async def ceiling_holder(self, partition: PartitionId) -> str | None:
+        """The incarnation that reserved last; None before the first reservation.
+
+        Nobody hands out an offset without a reservation of its own, so the journal of this
+        incarnation, and of no later holder of the claim, proves the newest end of the log.
+        """
+        found = await self.store.get(keys.ceiling(partition))
+        return None if found is None else str(decode(found.key, found.value)["incarnation"])
+
     async def raise_ceiling(self, claim: Claim, to: int) -> None:
-        """Reserve the offsets below ``to``; a ceiling never goes down.
+        """Reserve the offsets below ``to`` in the claim's name; a ceiling never goes down.
 
         Raises:
             OwnershipLost: the claim is not in force any more.
@@ -200,8 +209,8 @@ class Claims(CatalogBase):
             self._still(claim, held)
             reached = 0 if found is None else int(decode(key, found.value)["offset"])
             compares = [self.compare(claim), Compare.unchanged(key, revision_of(found))]
-            puts = [Put(key, encode({"offset": to}))] if to > reached else []
-            if await self._applied(compares, puts) is not None:
+            fields = {"offset": max(to, reached), "incarnation": claim.incarnation}
+            if await self._applied(compares, [Put(key, encode(fields))]) is not None:
                 return
         raise contended(f"the offset ceiling of {claim.partition}")
 

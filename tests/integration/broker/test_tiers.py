@@ -171,6 +171,27 @@ async def test_a_takeover_that_fails_half_way_still_knows_that_the_journal_was_l
     assert (lost.start, await raw.publish(TOPIC, made("new", 10))) == (0, lost.end)
 
 
+async def test_a_takeover_that_fails_half_way_and_crashes_still_reuses_no_offset(
+    broker: LocalBroker, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await raw.create(TOPIC)
+    await raw.publish(TOPIC, made("lost", 10))
+    await broker.crash()
+    shutil.rmtree(broker.data_dir / "journal")
+    await broker.start()
+
+    def away(*_: object) -> None:
+        raise Unavailable("the store is away")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(TopicTable, "fence", away)
+        await refusal(raw.batch.Lookup(pb.LookupRequest(topic=TOPIC)))
+    await broker.crash()
+    await broker.start()
+    (lost,) = (await raw.where(TOPIC)).lost
+    assert (lost.start, await raw.publish(TOPIC, made("new", 10))) == (0, lost.end)
+
+
 async def test_a_lost_journal_costs_a_recorded_range_and_never_an_offset_twice(
     broker: LocalBroker, raw: Raw
 ) -> None:
