@@ -8,7 +8,7 @@ from danube.broker.subscriptions import Subscriptions
 from danube.broker.topics import Topics, all_topics, require
 from danube.core.errors import InvalidRequest, Unsupported
 from danube.core.names import TopicId, TopicName
-from danube.metadata.catalog import TopicRecord
+from danube.metadata.catalog import SinkRecord, TopicRecord
 from danube.wire import translate
 from danube.wire._generated import DanubeBatch_pb2 as pb
 
@@ -187,7 +187,11 @@ class Administration:
 
     async def list_sinks(self) -> pb.ListSinksResponse:
         """Every Spark sink with its last decided batch."""
-        sinks = await self._engine.context.sinks.list()
+        sinks: list[SinkRecord] = []
+        after: tuple[str, str] | None = None
+        while page := await self._engine.context.sinks.list(after):
+            sinks += page
+            after = page[-1].query_id, page[-1].sink_name
         return pb.ListSinksResponse(
             sinks=[
                 pb.SinkInfo(

@@ -65,14 +65,15 @@ class BrokerUpkeep:
             max_bytes=record.retention_bytes,
             until_acked=record.retention_until_acked,
         )
-        topic = await self._engine.topic(record)
-        if not topic.partitions:
+        topic = self._engine.topics.get(str(record.topic_id))
+        if topic is None or not topic.partitions:
             if policy == RetentionPolicy() or not (
                 await self._engine.context.catalog.table(record.topic_id)
             ):
                 return
             for number in range(record.partitions):
                 await self._engine.partition(record, number)
+            topic = await self._engine.topic(record)
         if topic.table is not None:
             await self._keep(topic, policy)
 
@@ -100,7 +101,10 @@ class BrokerUpkeep:
         spark: dict[int, int] = {}
         for number, owned in topic.partitions.items():
             for name, cursor in owned.log.state.cursors.items():
-                known = spark if kinds.get(name) == "spark" else acknowledged
+                if name not in kinds:
+                    # Left by a crash between a subscription's record and its cursors.
+                    continue
+                known = spark if kinds[name] == "spark" else acknowledged
                 known[number] = min(known.get(number, cursor.offset), cursor.offset)
         return acknowledged, spark
 

@@ -330,7 +330,9 @@ class LogEngine:
     def checkpoint_entries(self) -> Iterator[Entry]:
         """Everything a journal checkpoint must carry."""
         yield self.incarnations_entry(EntryKind.CHECKPOINT_STATE)
+        now_us, ttl_s = self.context.clock.now_us(), self.context.settings.producer_ttl_s
         for partition, state in list(self._states.items()):
+            state.producers.expire(now_us=now_us, ttl_s=ttl_s)
             if not state.is_empty:
                 yield Entry(
                     kind=EntryKind.CHECKPOINT_STATE,

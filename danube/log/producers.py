@@ -162,6 +162,14 @@ class ProducerTable:
                 "use fewer producer names or raise log.max_producers_count"
             )
 
+    def expire(self, *, now_us: int, ttl_s: float) -> None:
+        """Forget producers that were idle for longer than ``ttl_s`` seconds."""
+        oldest = now_us - int(ttl_s * 1e6)
+        for producer_id, item in list(self._producers.items()):
+            if item.last_active_us < oldest:
+                self._floor = max(self._floor, item.epoch)
+                del self._producers[producer_id]
+
     def to_state(self) -> dict[str, list[Any]]:
         """JSON form for journal checkpoints."""
         state = {str(key): producer.to_state() for key, producer in self._producers.items()}

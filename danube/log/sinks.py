@@ -183,11 +183,10 @@ class PartitionSinks:
 
     def _commit(self, commit_id: str) -> asyncio.Future[None]:
         log, state = self._log, self._log.state
-        sets = self._staging.finish(commit_id)
+        pinned = self._staging.pins[commit_id].sets
+        sets = [self._staging.sets[s] for s in pinned if s in self._staging.sets]
         base, now = state.next_offset, log.append_time_us()
         sink = SinkCommit(commit_id, base, now, tuple((s.set_id, s.count) for s in sets))
-        state.next_offset, state.last_append_us = sink.end, now
-        state.sinks[commit_id] = sink
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def done(outcome: Sequence[Position] | BaseException) -> None:
@@ -201,8 +200,12 @@ class PartitionSinks:
             log.became_durable(_extents(base, now, sets))
             future.set_result(None)
 
-        log.started()
+        # A refused submission must leave everything as it was.
         log.context.writer.submit([log.state_entry(encode("sink", **sink.to_state()))], done)
+        log.started()
+        self._staging.finish(commit_id)
+        state.next_offset, state.last_append_us = sink.end, now
+        state.sinks[commit_id] = sink
         return future
 
     # -- upkeep ----------------------------------------------------------------------------

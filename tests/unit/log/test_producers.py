@@ -100,6 +100,17 @@ def test_producers_that_never_wrote_make_room_and_their_epochs_are_not_used_agai
     assert again.next_epoch(2, now_us=6) == 71
 
 
+def test_producers_idle_for_too_long_are_forgotten_and_their_epochs_stay_used() -> (
+    None
+):
+    table = ProducerTable()
+    table.open(1, 40, now_us=0)
+    table.open(2, 7, now_us=100 * SECOND_US)
+    table.expire(now_us=120 * SECOND_US, ttl_s=60.0)
+    assert (table.epoch(1), table.epoch(2)) == (None, 7)
+    assert table.next_epoch(1, now_us=0) > 40
+
+
 def test_the_state_survives_a_round_trip_and_never_replaces_a_newer_one() -> None:
     old, new = table_with(2), table_with(4)
     new.merge_state(old.to_state())
