@@ -141,7 +141,9 @@ class PublishStream:
         try:
             if isinstance(item.outcome, DanubeError):
                 raise item.outcome
-            appended = await item.outcome
+            # Shielded: the frame is being written whoever still waits, and a copy of it that is
+            # sent again must find that out.
+            appended = await asyncio.shield(item.outcome)
         except DanubeError as error:
             receipt.failure.CopyFrom(failure_of(error))
             return receipt

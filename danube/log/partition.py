@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from danube.core import telemetry
 from danube.core.errors import Corruption, DanubeError, OwnershipLost, TopicReplaced
 from danube.core.frames import Frame
 from danube.core.names import PartitionId, producer_id
@@ -24,6 +25,8 @@ from danube.log.producers import Sent
 from danube.log.state import PartitionState, encode
 from danube.log.writing import state_entry
 from danube.metadata.catalog import Claim, TopicRecord
+
+LOG = telemetry.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +258,15 @@ class PartitionLog:
             if extent.frame is not None:
                 self.context.cache.add(extent, self.state.extents)
             self.durable_offset = extent.end
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell everybody who waits; one that fails keeps neither answers nor others waiting."""
         for listener in tuple(self._listeners):
-            listener()
+            try:
+                listener()
+            except Exception as error:
+                LOG.error("listener failed", partition=str(self.partition), exc_info=error)
 
     # -- state frames ----------------------------------------------------------------------
 
@@ -342,8 +352,7 @@ class PartitionLog:
         """
         self._refusal = reason
         self.fenced = self.fenced or fenced
-        for listener in tuple(self._listeners):
-            listener()
+        self._tell()
 
     async def drained(self) -> None:
         """Wait until no append or sink commit is on its way to the disk."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import shutil
 from pathlib import Path
@@ -290,3 +291,18 @@ async def test_many_partitions_share_one_journal_and_keep_apart(
         expected = [v for round_ in range(3) for v in made(f"{partition}-{round_}", 5)]
         assert found == list(enumerate(expected))
     assert await raw.findings(TOPIC) == []
+
+
+async def test_one_who_listens_and_fails_keeps_no_producer_waiting(
+    broker: LocalBroker, raw: Raw
+) -> None:
+    await raw.create(TOPIC)
+    await raw.publish(TOPIC, made("first", 1))
+    ((_, owned),) = list(broker.engine.open_partitions())
+
+    def fails() -> None:
+        raise RuntimeError("a listener's own fault")
+
+    owned.log.on_durable(fails)
+    async with asyncio.timeout(10):
+        assert await raw.publish(TOPIC, made("second", 1)) == 1

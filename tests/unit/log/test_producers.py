@@ -100,9 +100,7 @@ def test_producers_that_never_wrote_make_room_and_their_epochs_are_not_used_agai
     assert again.next_epoch(2, now_us=6) == 71
 
 
-def test_producers_idle_for_too_long_are_forgotten_and_their_epochs_stay_used() -> (
-    None
-):
+def test_producers_idle_for_too_long_are_forgotten_and_their_epochs_stay_used() -> None:
     table = ProducerTable()
     table.open(1, 40, now_us=0)
     table.open(2, 7, now_us=100 * SECOND_US)
