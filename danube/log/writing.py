@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from danube.core import telemetry
 from danube.core.errors import MemoryFull, StorageFailed
 from danube.journal.envelope import Entry, EntryKind, Position
 
 if TYPE_CHECKING:
     from danube.journal.journal import Journal
 
+LOG = telemetry.get_logger(__name__)
 Done = Callable[[Sequence[Position] | BaseException], None]
 
 
@@ -29,6 +32,8 @@ class JournalWriter:
         self._in_flight = 0
         self._failure: BaseException | None = None
         self._drained = asyncio.Event()
+        self._outcomes: deque[tuple[int, Done, Sequence[Position] | BaseException]] = deque()
+        self._woken = False
 
     @property
     def in_flight_bytes(self) -> int:
@@ -78,22 +83,38 @@ class JournalWriter:
         """
         size = sum(len(entry.body) + len(entry.header) for entry in entries)
 
-        def finished(outcome: Sequence[Position] | BaseException) -> None:
+        def written(outcome: Sequence[Position] | BaseException) -> None:
+            self._outcomes.append((size, done, outcome))
+            self._wake()
+
+        self._journal.submit(entries, written)
+        self._in_flight += size
+
+    def _wake(self) -> None:
+        """In the writing thread: one wake-up of the loop for all outcomes of a flush."""
+        if self._woken:
+            return
+        self._woken = True
+        try:
+            self._loop.call_soon_threadsafe(self._settle)
+        except RuntimeError:
+            # The loop is closed: the process is on its way out and nobody waits any more.
+            return
+
+    def _settle(self) -> None:
+        """In the loop: bring outcomes to who waits, in the journal's order."""
+        # Before looking: an outcome that comes after the last look finds it so and wakes again.
+        self._woken = False
+        while self._outcomes:
+            size, done, outcome = self._outcomes.popleft()
             self._in_flight -= size
             self._drained.set()
             if isinstance(outcome, BaseException):
                 self._failure = outcome
-            done(outcome)
-
-        def written(outcome: Sequence[Position] | BaseException) -> None:
             try:
-                self._loop.call_soon_threadsafe(finished, outcome)
-            except RuntimeError:
-                # The loop is closed: the process is on its way out and nobody waits any more.
-                return
-
-        self._journal.submit(entries, written)
-        self._in_flight += size
+                done(outcome)
+            except Exception as error:
+                LOG.error("an outcome was not taken", exc_info=error)
 
     def submit_future(self, entries: Sequence[Entry]) -> asyncio.Future[Sequence[Position]]:
         """Like ``submit``, as a future with the positions."""
