@@ -212,12 +212,13 @@ class Stop(Exception):
     """The broker is gone before the next step."""
 
 
-def cut(method: Callable[..., Any], *, after: bool) -> Callable[..., Any]:
-    """A step in front of which, or behind which, everything ends."""
+def cut(method: Callable[..., Any], reached: asyncio.Event, *, after: bool) -> Callable[..., Any]:
+    """A step in front of which, or behind which, everything ends; ``reached`` says when."""
 
     async def cut_off(*given: Any, **named: Any) -> Any:
         if after:
             await method(*given, **named)
+        reached.set()
         await asyncio.Event().wait()
 
     return cut_off
@@ -240,18 +241,11 @@ async def test_a_crash_around_every_step_leaves_the_batch_whole_or_invisible(
     sets = await stage_two(raw, topic_id)
     owner, name = STEPS[step]
     reached = asyncio.Event()
-    inner = cut(getattr(owner, name), after=after)
-
-    async def stopped(*given: Any, **named: Any) -> Any:
-        reached.set()
-        return await inner(*given, **named)
-
+    stopped = cut(getattr(owner, name), reached, after=after)
     with monkeypatch.context() as patched:
         patched.setattr(owner, name, stopped)
         commit = asyncio.ensure_future(raw.commit(sets))
         await reached.wait()
-        if after:
-            await asyncio.sleep(0.2)  # most likely behind it; right wherever it is
         await broker.crash()
     await asyncio.gather(commit, return_exceptions=True)
     await broker.start()
